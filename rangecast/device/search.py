@@ -1,6 +1,6 @@
 """Events in, matches, counts or the best out: pieces of a batch, several of them in flight.
 
-A piece is copied to the device, coded and ordered; `match_sparse` or `match_dense` finds its
+A piece is copied to the device, coded and ordered; `match_sparse` finds its
 matches. While the ids of one piece travel to the host, the next piece is searched. Arrays of the
 host that are handed out are pinned memory from a pool: nothing is copied a second time.
 
@@ -12,18 +12,17 @@ search runs again and writes each to its place.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.device.boxes import DeviceBoxes, tiles_of
-from rangecast.device.runtime import DeviceArray, Runtime
+from rangecast.device.flight import Flight, Slot
+from rangecast.device.runtime import DeviceArray
 from rangecast.device.source import EVENTS
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray
 
@@ -77,87 +76,6 @@ class Seen:
     """The share of boxes that meet the hull of a tile."""
 
 
-class _Slot:
-    """Buffers of a piece in flight, which only grow, and its stream."""
-
-    def __init__(self, runtime: Runtime):
-        self.runtime = runtime
-        self.stream = runtime.new_stream()
-        self._arrays: dict[tuple[str, str], Any] = {}
-        self._views: dict[tuple[str, str], Any] = {}
-        """Those of them that were taken last, and their shapes."""
-
-    def array(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        """Return an array of the device, whatever it contains."""
-        return self._taken(("device", name), shape, dtype, self.runtime.empty)
-
-    def pinned(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-        """Return an array of the host."""
-        taken: AnyArray = self._taken(("host", name), shape, dtype, self.runtime.pinned)
-        return taken
-
-    def _taken(
-        self, name: tuple[str, str], shape: Any, dtype: Any, make: Callable[..., Any]
-    ) -> Any:
-        last = self._views.get(name)
-        if last is not None and last[0] == shape:
-            return last[1]
-        size = prod(shape) if isinstance(shape, tuple) else shape
-        held = self._arrays.get(name)
-        if held is None or held.size < size:
-            self._arrays[name] = self._views[name] = None
-            held = self._arrays[name] = make(max(1, size), dtype)
-        view = held[:size].reshape(shape)
-        self._views[name] = shape, view
-        return view
-
-
-@dataclass
-class _Flight:
-    """A piece that is being searched."""
-
-    slot: _Slot
-    first: int
-    points: F64
-    tiles: int
-    splits: int
-    room: int
-    order: DeviceArray
-    coded: tuple[Any, ...]
-    lists: tuple[Any, ...]
-    found: DeviceArray
-    """The lists of matches: (splits x padded, room)."""
-    counts: DeviceArray
-    starts: DeviceArray
-    offsets: DeviceArray
-    header: AnyArray
-    """Boxes that met tiles, the longest list, all matches: once the stream was waited for."""
-    copy: AnyArray | None
-    """The offsets in the host's memory, if they were asked for."""
-    out: list[Any] = field(default_factory=list)
-
-    @property
-    def events(self) -> int:
-        return len(self.points)
-
-    @property
-    def padded(self) -> int:
-        return self.tiles * EVENTS
-
-    @property
-    def longest(self) -> int:
-        return int(self.header[1])
-
-    @property
-    def total(self) -> int:
-        return int(self.header[2])
-
-    @property
-    def has_room(self) -> bool:
-        """Whether all matches are in the lists."""
-        return self.longest <= self.room
-
-
 @cache
 def splits_for(tiles: int, processors: int) -> int:
     """Return into how many parts boxes are split, so that all processors have about the same."""
@@ -186,7 +104,7 @@ class Search:
         self.runtime = boxes.runtime
         self.seen = seen
         self._budget = min(_LIST_BYTES, self.runtime.free_memory // 4)
-        self._slots = [_Slot(self.runtime) for _ in range(_IN_FLIGHT)]
+        self._slots = [Slot(self.runtime) for _ in range(_IN_FLIGHT)]
 
     # ---- questions
 
@@ -198,7 +116,7 @@ class Search:
             return
         size = self._size(_IDS / max(self.seen.mean, 1.0))
         starts = iter(range(0, len(points), size))
-        flights: deque[_Flight] = deque()
+        flights: deque[Flight] = deque()
         free = deque(self._slots)
 
         def begin() -> None:
@@ -239,7 +157,7 @@ class Search:
         self._look(points)
         size = self._size(_RANKED / max(self.seen.mean, 1.0))
         starts = iter(range(0, len(points), size))
-        flights: deque[_Flight] = deque()
+        flights: deque[Flight] = deque()
         free = deque(self._slots)
 
         def begin() -> None:
@@ -278,7 +196,7 @@ class Search:
         self.seen.mean = float(counts.mean())
         self.seen.longest = max(float(counts.max()), _KEPT * self.seen.longest)
 
-    def _note(self, flight: _Flight) -> None:
+    def _note(self, flight: Flight) -> None:
         """Remember what a piece had."""
         self.seen.mean = flight.total / flight.events
         if not flight.has_room:
@@ -304,13 +222,13 @@ class Search:
 
     def _begin(
         self,
-        slot: _Slot,
+        slot: Slot,
         first: int,
         points: F64,
         room: int | None = None,
         *,
         with_offsets: bool = False,
-    ) -> _Flight:
+    ) -> Flight:
         """Search a piece: its matches are in lists, its offsets made, its header on the way."""
         with slot.stream:
             flight = self._planned(slot, first, points, room, with_offsets)
@@ -321,8 +239,8 @@ class Search:
         return flight
 
     def _planned(
-        self, slot: _Slot, first: int, points: F64, room: int | None, with_offsets: bool
-    ) -> _Flight:
+        self, slot: Slot, first: int, points: F64, room: int | None, with_offsets: bool
+    ) -> Flight:
         boxes, events = self.boxes, len(points)
         tiles = tiles_of(events)
         splits = splits_for(tiles, self.runtime.processors)
@@ -346,7 +264,7 @@ class Search:
         if room is None:
             room = self._room(splits)
             room = room if 4 * lists * room <= self._budget else 0
-        return _Flight(
+        return Flight(
             slot,
             first,
             points,
@@ -373,7 +291,7 @@ class Search:
         some = [slice(first, first + each) for first in range(0, len(points), each)]
         list(_copying().map(lambda part: np.copyto(target[part], points[part]), some))
 
-    def _order(self, flight: _Flight) -> None:
+    def _order(self, flight: Flight) -> None:
         """Put near events together."""
         boxes, slot, events = self.boxes, flight.slot, flight.events
         plan, bits, places = boxes.key_plan(flight.tiles)
@@ -388,7 +306,7 @@ class Search:
         self.boxes.kernels.launch("sum_histogram", 1, 1024, histogram, np.int32(1 << plan.bits))
         self._launch("place_events", events, keys, np.int32(events), histogram, flight.order)
 
-    def _list_boxes(self, flight: _Flight) -> None:
+    def _list_boxes(self, flight: Flight) -> None:
         """List the boxes that some tiles may meet, where these are few."""
         boxes, slot, tiles = self.boxes, flight.slot, flight.tiles
         if tiles < 2 * _TOGETHER or self.seen.met >= _SELECTIVE or not boxes.count:
@@ -415,7 +333,7 @@ class Search:
         launch("list_boxes", count, 1024, marks, np.int32(words), listed, stride, lengths)
         flight.lists = listed, stride, lengths, np.int32(_TOGETHER)
 
-    def _search(self, flight: _Flight, out: DeviceArray, places: DeviceArray) -> None:
+    def _search(self, flight: Flight, out: DeviceArray, places: DeviceArray) -> None:
         """Write matches into lists, or to their places."""
         boxes, shape = self.boxes, self.boxes.shape
         own, fine, cells = flight.coded
@@ -433,7 +351,7 @@ class Search:
             shared=shape.shared_bytes,
         )
 
-    def _sum_up(self, flight: _Flight) -> None:
+    def _sum_up(self, flight: Flight) -> None:
         """Make the offsets; send the header on its way."""
         events, work = flight.events, flight.slot.array("work", 2, np.uint64)
         given = flight.counts, np.int64(flight.padded), np.int32(flight.splits), flight.order
@@ -442,7 +360,7 @@ class Search:
         self._sum_offsets(flight, flight.offsets, work, flight.header, flight.copy)
 
     def _sum_offsets(
-        self, flight: _Flight, offsets: Any, work: Any, header: AnyArray, copy: AnyArray | None
+        self, flight: Flight, offsets: Any, work: Any, header: AnyArray, copy: AnyArray | None
     ) -> None:
         """Sum up the counts of events; the host gets the header, and perhaps the offsets."""
         count, launch = flight.events + 1, self.boxes.kernels.launch
@@ -453,7 +371,7 @@ class Search:
             launch("sum_of_blocks", 1, 1024, of_blocks, np.int32(blocks))
         self._launch("add_blocks", count, offsets, np.int32(count), of_blocks, work, header, copy)
 
-    def _place(self, flight: _Flight) -> tuple[DeviceArray, DeviceArray]:
+    def _place(self, flight: Flight) -> tuple[DeviceArray, DeviceArray]:
         """Search again, now that all matches are counted: each goes to its place."""
         slot = flight.slot
         with slot.stream:
@@ -470,7 +388,7 @@ class Search:
 
     # ---- answers
 
-    def _finish(self, flight: _Flight) -> None:
+    def _finish(self, flight: Flight) -> None:
         """Put the matches of a piece in order and on their way to the host."""
         flight.slot.stream.synchronize()
         self._note(flight)
@@ -495,7 +413,7 @@ class Search:
         flight.out = [out, rows, ids]
 
     def _sort(
-        self, flight: _Flight, lists: Any, places: Any, offsets: Any, ids: Any, limit: int
+        self, flight: Flight, lists: Any, places: Any, offsets: Any, ids: Any, limit: int
     ) -> None:
         boxes = self.boxes
         self._launch(
@@ -507,7 +425,7 @@ class Search:
             *(ids, np.int64(limit)),
         )
 
-    def _unique(self, flight: _Flight, ids: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+    def _unique(self, flight: Flight, ids: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
         """Return each subscription once: new offsets, new ids."""
         events = flight.events
         new = flight.slot.array("unique offsets", events + 1, np.int64)
@@ -521,7 +439,7 @@ class Search:
         self._launch("copy_unique", 32 * events, flight.offsets, ids, number, new, fewer)
         return new, fewer
 
-    def _taken(self, flight: _Flight) -> list[Found]:
+    def _taken(self, flight: Flight) -> list[Found]:
         offsets, rows, _ = flight.out
         return [(flight.first, offsets, rows)]
 
@@ -546,7 +464,7 @@ class Search:
         slot.stream.synchronize()
         yield from self._taken(flight)
 
-    def _take_best(self, flight: _Flight, k: int, ids: DeviceArray, places: DeviceArray) -> None:
+    def _take_best(self, flight: Flight, k: int, ids: DeviceArray, places: DeviceArray) -> None:
         """Find the best of a piece, and send them on their way."""
         boxes, slot, events = self.boxes, flight.slot, flight.events
         with slot.stream:
