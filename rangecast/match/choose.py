@@ -21,7 +21,6 @@ import numpy as np
 from rangecast.device.devices import check_device_index
 from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.grid import cells_of, edges_of_bounds
-from rangecast.match.candidates import Sample, stand_alone
 from rangecast.match.cells.index import Cells
 from rangecast.match.cells.plan import MAX_AXES, weigh
 from rangecast.match.device import OnDevice
@@ -30,6 +29,7 @@ from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
+from rangecast.match.shared.candidates import Sample, stand_alone
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.terms.index import select
 from rangecast.match.tiles import Tiles, grid_axes, plan

@@ -34,8 +34,8 @@ from rangecast.kernels.arrays import F64, I32, I64, U8, Bool
 from rangecast.kernels.bits import ZERO, prefetch
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import earlier_boxes
-from rangecast.match.frozen import Packed
+from rangecast.match.shared.candidates import earlier_boxes
+from rangecast.match.shared.frozen import Packed
 from rangecast.match.single_event import (
     OWN,
     SingleEvent,

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 
 from rangecast.errors import UsageError
-from rangecast.match.candidates import Sample, stand_alone
 from rangecast.match.cells.index import Cells
 from rangecast.match.cells.plan import DOUBTFUL, EDGE, SURE, Plan, cut
 from rangecast.match.result import Work
 from rangecast.match.scan import Scan
+from rangecast.match.shared.candidates import Sample, stand_alone
 from rangecast.model.boxes import Boxes
 from tests.support import adversarial, strategies
 from tests.support.conformance import as_sets

@@ -44,13 +44,6 @@ from rangecast.kernels.bits import ZERO, lowest_bit
 from rangecast.kernels.bundle import Bundle, opened, pointer, table_size
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import (
-    Sample,
-    earlier_boxes,
-    held_before,
-    holds,
-    stand_alone,
-)
 from rangecast.match.cells.filing import Filed, file, mark
 from rangecast.match.cells.plan import (
     BLOCK_BITS,
@@ -63,6 +56,13 @@ from rangecast.match.cells.plan import (
     plans,
 )
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
+from rangecast.match.shared.candidates import (
+    Sample,
+    earlier_boxes,
+    held_before,
+    holds,
+    stand_alone,
+)
 from rangecast.match.single_event import (
     ALONE,
     NO_ROWS,

@@ -16,7 +16,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.kernels.grid import cell_of, cells_of, ends_cell, starts_cell
 from rangecast.kernels.jit import jit
-from rangecast.match.candidates import Sample, edges_at_bounds
+from rangecast.match.shared.candidates import Sample, edges_at_bounds
 from rangecast.model.boxes import Boxes, frozen
 
 SURE, EDGE, DOUBTFUL = range(3)

@@ -58,8 +58,8 @@ from rangecast.kernels.hilbert import (
     turns_of,
 )
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import earlier_boxes, held_before, holds
-from rangecast.match.frozen import Packed
+from rangecast.match.shared.candidates import earlier_boxes, held_before, holds
+from rangecast.match.shared.frozen import Packed
 from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.index_options import Options, whole
 

@@ -25,7 +25,7 @@ from rangecast.kernels.bits import PADDING, bits_set
 from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
 from rangecast.kernels.jit import jit
-from rangecast.match.candidates import earlier_boxes
+from rangecast.match.shared.candidates import earlier_boxes
 from rangecast.model.boxes import Boxes, frozen
 
 _OWN_RUN = 8

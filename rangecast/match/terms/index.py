@@ -14,8 +14,8 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, Bool, readonly
 from rangecast.kernels.jit import jit
-from rangecast.match.candidates import Sample
 from rangecast.match.result import MatchRows, Work
+from rangecast.match.shared.candidates import Sample
 from rangecast.match.terms.anchors import Seen, box_shares, choose_anchors
 from rangecast.match.terms.postings import Boxed, make_postings
 from rangecast.match.terms.requirements import requirements_of

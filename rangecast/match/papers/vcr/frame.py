@@ -22,8 +22,8 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.kernels.grid import cell_of, cells_of
 from rangecast.kernels.jit import jit
-from rangecast.match.candidates import Sample
 from rangecast.match.papers.vcr.rectangles import covering_sides, covering_table
+from rangecast.match.shared.candidates import Sample
 from rangecast.model.boxes import frozen
 
 _LONGEST_SIDE = 256

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool
 from rangecast.kernels.bundle import Bundle, edited
-from rangecast.match.candidates import earlier_boxes, stand_alone
+from rangecast.match.shared.candidates import earlier_boxes, stand_alone
 from rangecast.model.boxes import Boxes
 
 

@@ -33,7 +33,6 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import Sample, edges_at_bounds, held_before, holds
 from rangecast.match.papers.vcr import idlists
 from rangecast.match.papers.vcr.filing import (
     APPEND,
@@ -58,6 +57,7 @@ from rangecast.match.papers.vcr.held import Held, HeldBoxes
 from rangecast.match.papers.vcr.idlists import Lists, copy, slot_of
 from rangecast.match.papers.vcr.rectangles import choose_sides
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
+from rangecast.match.shared.candidates import Sample, edges_at_bounds, held_before, holds
 from rangecast.model.boxes import Boxes, as_points
 from rangecast.model.index_options import Option, Options, flag, whole
 
