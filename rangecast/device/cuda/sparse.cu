@@ -154,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMET
                         }
                     }
                     // Words that are zero go to a place of their own that is never read, which is
-                    // 5 to 9% faster than a condition. All lanes of a warp write it by one instruction, so that one
-                    // of them stands; `compute-sanitizer --tool racecheck` reports it nevertheless.
+                    // 5 to 9% faster than a condition. The lanes of a warp write it by one
+                    // instruction, so that one of them stands; racecheck reports it nevertheless.
                     const u32 tag = (u32)(group + (lane >> 3)) << 5 | (lane & 7) * 4;
 #define ENQUEUE(word, j) { \
                         const u32 some = __ballot_sync(FULL, (word) != 0); \
