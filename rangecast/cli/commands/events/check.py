@@ -57,7 +57,7 @@ def check(
     Examples:
       rangecast check "price < 10 or price > 500" --space space.toml
       rangecast check "price < 10" --space space.toml --events events.csv
-      rangecast check "within(position, circle(13, 52, 5 km))" --space city.toml --plot circle.svg
+      rangecast check "within(place, circle(3, 4, 5))" --space city.toml --plot circle.svg
       rangecast check --partition zones.csv --space city.toml --plot zones.svg
     """
     from rangecast.errors import UsageError
