@@ -24,6 +24,10 @@ NOT_REMOTE = {
     "wait_for_rebuild": "the server's own",
     "save": "the server keeps it",
     "open": "a client is opened by a URL",
+    "device": "the server chooses its devices",
+    "match_ids": "answers of a server are lists",
+    "count": "a server lists what matches; its ids are counted",
+    "count_many": "a server lists what matches; its ids are counted",
 }
 """Public members of `Engine` that make no sense remotely, each with the reason."""
 NOT_REMOTE_OPTIONS = {

@@ -212,8 +212,7 @@ def serve(
       rangecast serve --space market.toml --data data --port 8080
       rangecast serve --demo
       rangecast serve --demo fleet
-      rangecast serve --space market.toml --data east --server-name east --link
-      ws://127.0.0.1:8080/v1/link
+      rangecast serve --data east --server-name east --link ws://127.0.0.1:8080/v1/link
     """
     from rangecast.errors import UsageError
     from rangecast.server import need_server
