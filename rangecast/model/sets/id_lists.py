@@ -7,11 +7,12 @@ So most rows are put in order as numbers; only the later ones are compared by ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rangecast.kernels.ahead import must_wait
 from rangecast.kernels.arrays import I32, I64, AnyArray, readonly
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import direct, jit, jit_single
@@ -86,28 +87,57 @@ def _ids_in_order(table: I64, rows: I32) -> Any:
     return listed(_in_order(order, rows), order.ids, order.are_objects != 0)
 
 
-@cache
-def _entries() -> tuple[Any, Any]:
-    given = readonly(np.empty(0, np.int64)), np.empty(0, np.int32)
-    return direct(_rows_in_order, *given), direct(_ids_in_order, *given)
+_entries: list[tuple[Any, Any]] = []
+"""The kernels, once they are compiled."""
+
+
+def _compiled() -> tuple[Any, Any] | None:
+    """Return the kernels, `None` while another process compiles them."""
+    if not _entries:
+        if must_wait("match", _rows_in_order, _ids_in_order):
+            return None
+        types = readonly(np.empty(0, np.int64)), np.empty(0, np.int32)
+        _entries.append((direct(_rows_in_order, *types), direct(_ids_in_order, *types)))
+    return _entries[0]
 
 
 class IdLists:
     """The ids of a set's rows, of which those before `ascending` arrived in their order."""
 
-    __slots__ = ("_bundle", "ids", "list", "rows_in_order")
+    __slots__ = ("_arrival", "_bundle", "ids", "list", "rows_in_order")
 
     def __init__(self, rows: RowArrays, ascending: int):
         self.ids: AnyArray = rows.ids
         """By row."""
+        self._arrival = rows.arrival
         are_objects = int(rows.ids.dtype.hasobject)
         self._bundle = Bundle(_Order(rows.arrival, ascending, rows.ids.ctypes.data, are_objects))
-        table = self._bundle.table
-        in_order, as_list = _entries()
-        self.rows_in_order: Callable[[I32], I32] = partial(in_order, table)
+        self.rows_in_order: Callable[[I32], I32] = self._plain_order
         """Return rows by arrival."""
-        self.list: Callable[[I32], list[Id]] = partial(as_list, table)
+        self.list: Callable[[I32], list[Id]] = self._plain_list
         """Return the ids of rows as a list, by arrival."""
+        self._take_kernels()
+
+    def _take_kernels(self) -> bool:
+        """Use the kernels if they are compiled; return whether they are."""
+        entries = _compiled()
+        if entries is None:
+            return False
+        table = self._bundle.table
+        self.rows_in_order, self.list = partial(entries[0], table), partial(entries[1], table)
+        return True
+
+    def _plain_order(self, rows: I32) -> I32:
+        if self._take_kernels():
+            return self.rows_in_order(rows)
+        ordered: I32 = rows[np.argsort(self._arrival[rows])]
+        return ordered
+
+    def _plain_list(self, rows: I32) -> list[Id]:
+        if self._take_kernels():
+            return self.list(rows)
+        ids: list[Id] = self.ids.take(self._plain_order(rows)).tolist()
+        return ids
 
     def array(self, rows: I32) -> AnyArray:
         """Return the ids of rows by arrival: integers, or objects if ids are texts."""
