@@ -116,7 +116,7 @@ def test_ranking_and_covering_reject_them_too():
         Engine(SPACE, rank_index="sopt:branching=1")
     with pytest.raises(UsageError, match="index 'kdtree' has no option 'side'; known: 'overflow'"):
         CoverSet(SPACE, index="kdtree:side=4")
-    with pytest.raises(UsageError, match="no index 'kdtre': did you mean 'kdtree'"):
+    with pytest.raises(UsageError, match="no index 'kdtre' for covering: did you mean 'kdtree'"):
         CoverSet(SPACE, index="kdtre")
 
 
