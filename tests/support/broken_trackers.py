@@ -53,11 +53,11 @@ IN_KERNEL = {
         "is_first = last == NEVER",
     ),
     "enters come before exits": (
-        "out.kind[place - 1] > out.kind[place]",
-        "out.kind[place - 1] < out.kind[place]",
+        "out.kind[at - 1] > out.kind[at]",
+        "out.kind[at - 1] < out.kind[at]",
     ),
     "subscriptions come in any order": (
-        "out.subscription[place - 1] > out.subscription[place]",
+        "out.subscription[at - 1] > out.subscription[at]",
         "False",
     ),
     "numbers start again with each group": (
@@ -77,13 +77,13 @@ IN_KERNEL = {
         "        if not flags & (MATCHED | SECOND):\n            if",
     ),
     "a path crosses what its object was inside of": (
-        "if known[place] or flags & UNSURE:",
-        "if (known[place] and not flags & CROSSED) or flags & UNSURE:",
+        "if known[index] or flags & UNSURE:",
+        "if (known[index] and not flags & CROSSED) or flags & UNSURE:",
     ),
     "an unsure event ends a stay": ("        if flags & UNSURE:\n", "        if False:\n"),
     "an unsure event begins a stay": (
-        "if known[place] or flags & UNSURE:",
-        "if known[place]:",
+        "if known[index] or flags & UNSURE:",
+        "if known[index]:",
     ),
     "a crossing comes after an enter": (
         "EXIT, CROSS, ENTER, INSIDE, DWELL = 0, 1, 2, 3, 4",
