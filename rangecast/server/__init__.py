@@ -1,4 +1,4 @@
-"""A durable server: one log, one order; matches are worked out from it, and never stored."""
+"""Durable server: one totally ordered log. Matches are derived from it and never stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NEEDED = ("fastapi", "uvicorn", "httpx", "prometheus_client", "websockets")
 
 
 def need_server() -> None:
-    """Fail early if the packages of the server are missing."""
+    """Fail early if the packages that the server needs are missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Calls that may never return, made in a thread that can be left behind.
+"""Run calls that may never return in a thread that can be abandoned.
 
-Kafka's client has such calls: a transaction whose broker was restarted may wait for an answer that
-never comes, whatever time limit it was given (confluentinc/librdkafka#5456).
+Kafka's client has such calls: a transaction whose broker restarted may wait for a response that
+never comes, whatever timeout it was given (confluentinc/librdkafka#5456).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _Calls = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 class StuckError(RangecastError):
-    """A call didn't return in time; it is left behind."""
+    """Raised when a call doesn't return in time; the call is abandoned."""
 
 
 class Caller:
-    """Makes calls one after the other, in a thread that the end of the process doesn't wait for.
+    """Runs calls one at a time in a daemon thread.
 
-    A call that is stuck keeps its thread; those after it get another one.
+    A stuck call keeps its thread; later calls get a new one.
     """
 
     def __init__(self, name: str):
@@ -40,7 +40,7 @@ class Caller:
         self._has_thread = False
 
     async def call(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the result of a call, within some seconds."""
+        """Run a call and return its result; raise `StuckError` after `seconds`."""
         answer = self._put(function, arguments)
         try:
             async with asyncio.timeout(seconds):
@@ -49,7 +49,7 @@ class Caller:
             raise self._stuck(seconds) from None
 
     def wait(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the result of a call, within some seconds; needs no event loop."""
+        """Like `call`, but blocking: needs no event loop."""
         answer = self._put(function, arguments)
         try:
             return answer.result(seconds)
@@ -59,7 +59,7 @@ class Caller:
             raise self._stuck(seconds) from None
 
     def end(self) -> None:
-        """End the thread after the pending calls."""
+        """Stop the thread once the pending calls are done."""
         self._calls.put(None)
         self._calls, self._has_thread = queue.SimpleQueue(), False
 
@@ -91,9 +91,9 @@ def _run(calls: _Calls) -> None:
 
 
 def close_within(client: Any, seconds: float = CLOSE_SECONDS) -> None:
-    """Close a client of Kafka; one that fails to, or hangs, is left behind.
+    """Close a Kafka client; abandon it if closing fails or hangs.
 
-    Nothing depends on it: the brokers detect its silence.
+    Nothing depends on it: the brokers notice that the client is gone.
     """
     caller = Caller("rangecast-kafka-close")
     try:

@@ -1,7 +1,7 @@
-"""The core of a server: one log, the state that follows from it, and the commit pipeline.
+"""The core of a server: one log, the state derived from it, and the commit pipeline.
 
-Everything that works on this state (HTTP, push delivery, connectors, links, a follower,
-maintenance) is given a `Core`; `service` builds and runs all of it.
+Everything that uses this state (HTTP, push delivery, connectors, links, a follower, maintenance) is
+given a `Core`; `service` builds and runs all of them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _REPLAYED = 64 << 20
 
 
 class Core:
-    """A log and the state that follows from it. Any thread may publish, edit and acknowledge."""
+    """A log and the state derived from it. Any thread may publish, edit and acknowledge."""
 
     def __init__(
         self,
@@ -77,15 +77,14 @@ class Core:
         hosts: Hosts | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
-        """Recover the state of a folder; `None`: everything is in memory, and lost with the
-        process.
+        """Recover the state from a folder; with `None`, keep everything in memory only.
 
-        log               where the log is, if not in the folder: kafka://HOST:PORT/PREFIX; the
-                          folder then has snapshots alone
-        epoch_of_copy     for a copy of the log of another server: returns the epoch of that log,
+        log               location of the log, if not in the folder: kafka://HOST:PORT/PREFIX; the
+                          folder then has only snapshots
+        epoch_of_copy     for a copy of another server's log: returns the epoch of that log; called
                           if the folder has no log yet
         max_event_bytes   longer events are rejected
-        hosts             which callers need no token, while there is none
+        hosts             callers that need no token as long as none exists
         stopped           called with the error that ends the commit pipeline
         """
         self.folder = None if folder is None else Path(folder)
@@ -192,7 +191,7 @@ class Core:
             raise
 
     def _recover(self) -> None:
-        """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
+        """Recover the state at the end of the log: load the newest intact snapshot, then replay."""
         replay, log = self._replay, self.log
         replay.begin(self.folder, log.epoch, log.first, self._chain_at)
         self.registry, self.deduplicator, self.indexes, self.tracks = (
@@ -231,7 +230,7 @@ class Core:
     def follow(self, unit: Unit) -> None:
         """Write and apply a unit that another server wrote.
 
-        No snapshot is taken between the two: it would lack what the log before its seq has.
+        No snapshot is taken between the two steps: it would lack a unit that the log already has.
         """
         if unit.kind not in KINDS:
             raise LogError(
@@ -266,12 +265,12 @@ class Core:
 
     @property
     def epoch(self) -> str:
-        """Current epoch, the prefix of new positions: see `lineage`."""
+        """Current epoch, the prefix of new positions; see `lineage`."""
         return self.lineage.epoch
 
     def begin_epoch(self, above: int = 0) -> None:
-        """Start another epoch for all that is written from now on; its numbers for other
-        servers are above one.
+        """Begin a new epoch with the next write; its event numbers for other servers are greater
+        than `above`.
         """
         self.lineage.ended = self.lineage.epoch
         self.pipeline.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
@@ -281,7 +280,9 @@ class Core:
         return self.lineage.seq_of(text, self.pipeline.durable, self.log.first)
 
     def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
-        """Return where a listener at a position continues, and what it has lost."""
+        """Return the seq at which a listener resumes from a position, and the gap if events were
+        lost.
+        """
         try:
             return self.seq_of(text), None
         except LostPositionError as lost:
@@ -306,7 +307,7 @@ class Core:
             return state.seq
 
     def drop(self, upto: int) -> None:
-        """Drop the log up to a seq, and the state that only concerns it."""
+        """Drop the log up to a seq, and the state that only that part needs."""
         self.log.drop(upto)
         with self._copying:
             self.pipeline.quiesced(lambda: self.registry.forget(self.log.first))
@@ -324,10 +325,10 @@ class Core:
     def edit(
         self, *edits: AnyEdit, if_match: Conditions = None, outcome: Outcome | None = None
     ) -> Future[int]:
-        """Ask for edits, all of them or none; the answer is the seq of the first.
+        """Submit edits, all or none; the future resolves to the seq of the first.
 
-        Long filters are read in another thread, so the answer may also be what is wrong with them.
-        The outcome is known with the answer.
+        Long filters are parsed in another thread, so their syntax errors may also arrive through
+        the future. `outcome` is filled in by the time it resolves.
         """
         if edits:
             self.quotas.edit(edits[0].tenant, edits)
@@ -367,9 +368,9 @@ class Core:
         consumers: Sequence[PutConsumer] = (),
         outcome: Outcome | None = None,
     ) -> Future[int]:
-        """Ask for subscriptions, as `edit` does; their filters have been read.
+        """Submit subscriptions whose filters are already parsed; see `edit`.
 
-        consumers   made before them, in the same unit
+        consumers   consumers to create first, in the same unit
         """
         if edits:
             self.quotas.edit(edits[0].tenant, [*consumers, *edits])
@@ -392,7 +393,7 @@ class Core:
         source: str = "",
         upto: int = 0,
     ) -> Future[Accepted]:
-        """Publish events, each a JSON text; invalid ones are rejected one by one."""
+        """Publish events, each a JSON text; invalid events are rejected individually."""
         taken, rejected = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
         arguments = entry.tenant, entry.name, key, digest, form, dedup, source, upto
         head = EventsHead(*arguments, rejected)
@@ -406,7 +407,7 @@ class Core:
     def encode(
         self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
     ) -> tuple[Encoded, list[tuple[int, str]]]:
-        """Return the valid events, and the rows and reasons of the others."""
+        """Return the valid events, and the row and reason of each rejected one."""
         encoded_ = encoded(
             lines,
             entry.space,
@@ -426,8 +427,9 @@ class Core:
         strict: bool = False,
         only: str = "",
     ) -> Future[Accepted]:
-        """Change objects of a board, a JSON text each; those that can't be made are rejected one by
-        one, or (`strict`, and always in a batch) all of them. `only`: `new` or `existing` objects.
+        """Change objects of a board, each given as a JSON text. Invalid changes are rejected
+        individually, or all together with `strict` or in a batch. `only`: require `new` or
+        `existing` objects.
         """
         if is_batch and len(lines) > MAX_BATCH:
             raise RequestError(413, f"a batch has at most {MAX_BATCH:,} changes")
@@ -448,5 +450,5 @@ class Core:
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of the log on the disk."""
+        """Size of the log on disk in bytes."""
         return self.log.bytes if isinstance(self.log, SqliteLog) else 0

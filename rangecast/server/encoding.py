@@ -1,4 +1,4 @@
-"""Encoding of events from the network: JSON texts to points, row by row only if necessary."""
+"""Encode events from the network: JSON texts to points, column by column where possible."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True, eq=False)
 class Encoded:
-    """Events that a space takes."""
+    """Valid events of a space, with their points."""
 
     lines: list[bytes]
     """Original events, one line each."""
@@ -58,7 +58,7 @@ class Encoded:
     """Words in the space when the points were encoded."""
 
     def take(self, places: Sequence[int]) -> Encoded:
-        """Return some of the events."""
+        """Return the events at some rows."""
         return Encoded(
             [self.lines[at] for at in places],
             [self.rows[at] for at in places],
@@ -68,8 +68,8 @@ class Encoded:
         )
 
     def points_in(self, space: Space) -> F64:
-        """Return the points with the current words of a space: edits may have added words or
-        attributes after the events were encoded.
+        """Return the points in terms of the current words of a space; edits may have added words or
+        attributes since the events were encoded.
         """
         if space is not self.space:
             self.points, self.space = points_of(self.rows, space), space
@@ -86,16 +86,14 @@ class Encoded:
 
 
 class TrackColumns(NamedTuple):
-    """Columns of events that tracks need."""
+    """Event columns that tracks need."""
 
     key: str
     accuracy: str
     """Attribute of the accuracy; empty: positions are exact."""
 
     def check(self, event: dict[str, Any]) -> None:
-        """Reject an event whose key names no object, or whose accuracy is no length; either may be
-        missing.
-        """
+        """Reject an event with an invalid key or accuracy; either may be missing."""
         value = event.get(self.key)
         if value is not None and not is_key(value):
             raise InvalidValueError(
@@ -110,13 +108,13 @@ class TrackColumns(NamedTuple):
             )
 
     def without(self, rows: list[dict[str, Any]], space: Space) -> list[dict[str, Any]]:
-        """Return events without those of these columns that aren't attributes."""
+        """Return events without the track columns that aren't attributes of the space."""
         own = {self.key, self.accuracy} - space.fields
         return [{name: row[name] for name in row if name not in own} for row in rows]
 
 
 def accuracy_of(value: object) -> float | None:
-    """Return a valid accuracy, else `None`."""
+    """Return an accuracy if it is valid, else `None`."""
     if type(value) not in (int, float):
         return None
     return float(value) if 0 <= value < np.inf else None  # type: ignore[arg-type, operator]
@@ -130,7 +128,7 @@ def encoded(
     form: str = "",
     tracked: TrackColumns | None = None,
 ) -> tuple[Encoded, list[tuple[int, str]]]:
-    """Return the valid events of a space, and the row and error of each other one.
+    """Return the valid events of a space, and the row and error of each rejected one.
 
     tracked   columns that tracks need; they needn't be attributes
     """
@@ -183,7 +181,7 @@ def encoded(
 
 
 def is_key(value: object) -> bool:
-    """Return whether a value is a valid key of an object."""
+    """Return whether a value is a valid object key."""
     if type(value) is str:
         return len(value) <= MAX_KEY
     return type(value) is int and INT64_MIN <= value <= INT64_MAX
@@ -192,7 +190,7 @@ def is_key(value: object) -> bool:
 def without_long_events(
     taken: Encoded, rejected: list[tuple[int, str]], max_bytes: int
 ) -> tuple[Encoded, list[tuple[int, str]]]:
-    """Reject events that are longer than a link can carry; return as `encoded` does."""
+    """Reject events that are too long for a link; return as `encoded` does."""
     if all(len(line) <= max_bytes for line in taken.lines):
         return taken, rejected
     wrong = {at for at, _ in rejected}
@@ -209,7 +207,7 @@ def without_long_events(
 def code_of(
     line: bytes, space: Space, ignore_unknown: bool, form: str, tracked: TrackColumns | None = None
 ) -> str:
-    """Return the code of the error by which an event was rejected: see `errors`."""
+    """Return the code of the error that an event is rejected with; see `errors`."""
     try:
         row = decoder_for([line])(line)
         event = row_of(row) if form == CLOUDEVENTS else row
@@ -246,7 +244,7 @@ def _points(rows: Sequence[dict[str, Any]], space: Space, ignore_unknown: bool) 
 
 
 def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | None:
-    """Return points if every value is plain JSON of its attribute's kind; else `None`."""
+    """Return the points if every value is plain JSON of its attribute's kind, else `None`."""
     points = np.full((count, len(space)), np.inf)
     for axis, (attribute, values) in enumerate(zip(space, columns, strict=True)):
         kinds = set(map(type, values))
@@ -302,7 +300,7 @@ def _numbers(
 
 
 def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
-    """Return a column of timestamps as texts; `None` if one of them needs conversion."""
+    """Return a column of timestamps given as text; `None` if one of them needs conversion."""
     texts = [value for value in values if value is not None]
     if FINER_THAN_MICROSECONDS.search(" ".join(texts)) or any(map(str.isdecimal, texts)):
         return None
@@ -330,9 +328,10 @@ def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
 
 
 def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
-    """Return events of the log: each line is one JSON object.
+    """Decode events of the log; each line is one JSON object.
 
-    What an earlier version accepted may be too deep to be decoded: then what lies deep is null.
+    An event that an earlier version accepted may be nested too deep to decode; its deeper levels
+    are replaced by null.
     """
     try:
         rows = _anything.decode(b"[%s]" % b",".join(lines))
@@ -359,7 +358,7 @@ def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
 
 @lru_cache(maxsize=64)
 def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
-    """Return a decoder of only these fields, if they can be fields of a class."""
+    """Return a decoder of only these fields, if they are valid field names of a class."""
     fields = [(name, Any, None) for name in names if name and name.isascii() and name[0] != "_"]
     if len(fields) < len(names) or any(iskeyword(field) for field, *_ in fields):
         return None
@@ -367,7 +366,7 @@ def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | N
 
 
 def row_of(envelope: dict[str, Any]) -> dict[str, Any]:
-    """Return the event in a CloudEvents envelope: its data, under the envelope's id."""
+    """Return the event in a CloudEvents envelope: its data, with the envelope's id."""
     data = envelope.get("data")
     if not isinstance(data, dict) or "id" not in envelope or "specversion" not in envelope:
         raise UsageError(

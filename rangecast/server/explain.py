@@ -1,7 +1,7 @@
-"""Explanations of the live set: recipients of an event, near misses, covering, filter previews.
+"""Explain the live set: recipients of an event, near misses, covering, filter previews.
 
-Work is bounded: at most `MAX_EXAMINED` subscriptions or events are examined, and the answer has
-their number.
+Work is bounded: at most `MAX_EXAMINED` subscriptions or events are examined, and the response says
+how many were.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _UPRIGHT = re.compile(r"(?i)(.*_)?(lat|latitude|y|northing)$")
 
 
 class Asked(NamedTuple):
-    """An event that is explained."""
+    """The event to explain."""
 
     event: Mapping[str, Any]
     ignore_unknown: bool = False
@@ -57,12 +57,12 @@ class Asked(NamedTuple):
     """Whether all alternatives of a filter are shown, instead of the nearest one."""
 
     def point(self, space: Space) -> F64:
-        """Return its coordinates."""
+        """Return the coordinates of the event."""
         return encode_event(self.event, space, ignore_unknown=self.ignore_unknown)
 
 
 def why(space: Space, version: Version, asked: Asked) -> dict[str, Any]:
-    """Return why a subscription matches an event or doesn't, attribute by attribute."""
+    """Explain why a subscription matches an event or doesn't, attribute by attribute."""
     lo, hi = Filter.parse(version.filter, space, max_boxes=ANY_BOXES).arrays()
     return _explained(space, version.id, (lo, hi), asked.point(space), asked)
 
@@ -70,9 +70,9 @@ def why(space: Space, version: Version, asked: Asked) -> dict[str, Any]:
 def recipients(
     index: SpaceIndex, asked: Asked, passing: Collection[int] = (), nearest: int = 10
 ) -> dict[str, Any]:
-    """Return the subscriptions that match an event, and the nearest misses with their reasons.
+    """Return the subscriptions that match an event, and the nearest misses with reasons.
 
-    passing   subscriptions that end with a connection: they don't count
+    passing   session subscriptions, which are ignored
     """
     engine = index.engine
     space = engine.space
@@ -97,7 +97,7 @@ def recipients(
 
 
 def _lasting(boxes: Boxes, passing: Collection[int]) -> Boxes:
-    """Return the subscriptions that don't end with a connection."""
+    """Return the boxes without those of session subscriptions."""
     if not passing:
         return boxes
     numbers = boxes.ids.to_numpy(zero_copy_only=False)
@@ -109,10 +109,10 @@ def find_covering(
 ) -> dict[str, Any]:
     """Return the earliest subscription that covers a filter.
 
-    It is as `cover` has it: each box lies inside a single box of the other; of two that cover each
-    other, the earlier counts. `number` is the filter's own, if it is saved; `passing` are those
-    that end with a connection, and don't count. One question is answered by comparing all boxes:
-    an index would take longer to make, and its kernels to compile.
+    Covering is defined as in `cover`: each box lies inside a single box of the other subscription;
+    of two that cover each other, the earlier one counts. `number` is the filter's own number, if it
+    is saved; `passing` are session subscriptions, which are ignored. A single query compares all
+    boxes: building an index and compiling its kernels would take longer.
     """
     boxes = index.engine.boxes(MAX_EXAMINED)
     own = boxes.rows
@@ -132,7 +132,7 @@ def find_covering(
 
 
 def _coverers(boxes: Boxes, lo: F64, hi: F64) -> list[int]:
-    """Return the rows that have a box around each of these, in order of arrival."""
+    """Return the rows with a box around each of the given boxes, in order of arrival."""
     left = np.arange(len(boxes.lo))
     rows: I32 = boxes.owner[:0]
     for low, high in zip(lo, hi, strict=True):
@@ -152,12 +152,12 @@ def _covers(lo: F64, hi: F64, other: Boxes) -> bool:
 def boxes_on_axes(
     index: SpaceIndex, x: str = "", y: str = "", passing: Collection[int] = (), limit: int = 400
 ) -> dict[str, Any]:
-    """Return two attributes and the boxes on them, those that bound both first.
+    """Return two attributes and the boxes on them; boxes that bound both come first.
 
-    Numbers are values; of moments, milliseconds; of texts, places in the axis' `labels`. A bound
-    that isn't there is null.
+    Bounds are numbers: values, milliseconds for timestamps, indexes into the axis' `labels` for
+    text. A missing bound is null.
 
-    x, y   names of attributes; an empty one: the attribute that most boxes bound
+    x, y   attribute names; if empty, the attribute that most boxes bound
     """
     space = index.engine.space
     for name in (x, y):
@@ -187,8 +187,8 @@ def boxes_on_axes(
 def _axes(space: Space, boxes: Boxes, wanted: Sequence[int | None]) -> list[int]:
     """Return the two attributes to draw: the given ones, else those that most boxes bound.
 
-    Free text has no ranges to draw, so it comes after all others that are bounded. The earlier
-    one in the space goes across, unless its name says that it goes up, as latitude does.
+    Free text has no ranges to draw, so it is chosen last. The attribute that comes first in the
+    space is horizontal, unless its name suggests vertical, as latitude does.
     """
     bounded = boxes.mentions.sum(axis=0)
     is_text = np.array(
@@ -206,7 +206,7 @@ def _axes(space: Space, boxes: Boxes, wanted: Sequence[int | None]) -> list[int]
 def _explained(
     space: Space, name: Id, bounds: tuple[F64, F64], point: F64, asked: Asked
 ) -> dict[str, Any]:
-    """Compare an event with a subscription: with all its boxes, or that which lacks least."""
+    """Compare an event with a subscription: with all its boxes, or only the nearest one."""
     lo, hi = bounds
     count = len(lo)
     if not asked.has_boxes:
@@ -257,7 +257,7 @@ def preview_filter(
     text: str,
     parse: Callable[[str, Space], Filter] = Filter.parse,
 ) -> dict[str, Any]:
-    """Return the boxes of a filter that isn't saved, and its matches among the newest events."""
+    """Return the boxes of an unsaved filter, and its matches among the newest events."""
     # A space of its own: the words of a filter that isn't saved don't enter the server's space.
     space = Space.from_definition(entry.space.definition())
     wanted = parse(text, space)

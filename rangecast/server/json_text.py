@@ -1,8 +1,8 @@
-"""JSON from outside: decoded with a bound on its nesting.
+"""Decode untrusted JSON, with a limit on its nesting.
 
-Decoders recurse, and how deep they get depends on the thread that runs them. What one thread
-accepts another one must be able to read again, so the bound is fixed, and far below what any of
-them can do.
+Decoders recurse, and the depth that they can handle depends on the thread's stack. One thread must
+be able to read what another accepted, so the limit is fixed, and far below what any thread can
+handle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 class DepthError(msgspec.DecodeError):
-    """JSON that is nested too deep."""
+    """JSON is nested too deep."""
 
 
 def decode(
@@ -47,16 +47,16 @@ def decode(
 
 
 def check_depth(text: bytes, max_depth: int = MAX_DEPTH) -> None:
-    """Raise `DepthError` if a JSON text is nested deeper than this."""
+    """Raise `DepthError` if a JSON text is nested deeper than `max_depth`."""
     # Most texts have too few brackets, which is quickly seen.
     if text.count(b"{") + text.count(b"[") > max_depth and _depth(text) > max_depth:
         raise DepthError(_TOO_DEEP.format(max_depth))
 
 
 def decoder_for(texts: Sequence[bytes]) -> Callable[[bytes], Any]:
-    """Return a decoder for some texts: `decode`, or the plain one if none of them is deep.
+    """Return a decoder for these texts: `decode`, or the unchecked one if none of them is deep.
 
-    To look at several together takes a small part of the time of looking at each.
+    Checking all texts together is much faster than checking each.
     """
     if len(texts) < _FEW:
         return decode
@@ -69,7 +69,7 @@ def decoder_for(texts: Sequence[bytes]) -> Callable[[bytes], Any]:
 
 
 def _depth(text: bytes) -> int:
-    """Return the nesting depth of a text; if it isn't JSON, that of its brackets."""
+    """Return the nesting depth of a text; for invalid JSON, that of its brackets."""
     brackets = np.frombuffer(_STRING.sub(b"", text).translate(None, _NO_BRACKETS), np.uint8)
     if not len(brackets):
         return 0
@@ -79,9 +79,9 @@ def _depth(text: bytes) -> int:
 
 
 def shallow(text: bytes, max_depth: int = MAX_DEPTH) -> bytes:
-    """Return a JSON text with null for all that is nested deeper than this.
+    """Return a JSON text with null in place of everything nested deeper than `max_depth`.
 
-    Logs that earlier versions wrote may have events that are too deep to be decoded.
+    Logs written by earlier versions may have events that are too deep to decode.
     """
     parts: list[bytes] = []
     depth = kept = 0
@@ -99,7 +99,7 @@ def shallow(text: bytes, max_depth: int = MAX_DEPTH) -> bytes:
 
 
 def within_depth(text: bytes) -> bytes:
-    """Return a JSON text unchanged, or `shallow` if it is nested too deep."""
+    """Return a JSON text unchanged, or the result of `shallow` if it is nested too deep."""
     try:
         check_depth(text)
     except DepthError:

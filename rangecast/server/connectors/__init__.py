@@ -19,9 +19,9 @@ def sources(
     *,
     skips: bool = False,
 ) -> list[Callable[[Core], Awaitable[None]]]:
-    """Return the readers of the requested sources, each NAME:SPACE.
+    """Return a reader task for each requested source, given as NAME:SPACE.
 
-    skips   skip messages that fail again and again
+    skips   skip messages that fail repeatedly
     """
     sources_: list[Callable[[Core], Awaitable[None]]] = []
     for bus, url, names, made in (

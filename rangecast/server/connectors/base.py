@@ -1,4 +1,4 @@
-"""Common parts of NATS and Kafka: publishing the messages of a source to the log."""
+"""Code shared by the NATS and Kafka connectors: publishing a source's messages to the log."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _PACKAGES = {"nats": ("nats", "nats"), "kafka": ("confluent_kafka", "kafka")}
 
 
 class BusError(RangecastError):
-    """A message bus can't be reached, or rejects something."""
+    """A message bus can't be reached, or rejects a request."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of events, and their space."""
+    """Name of a source, and the space that its events go to."""
 
     name: str
     """A subject of NATS, or a topic of Kafka."""
@@ -40,7 +40,7 @@ class Source:
 
     @classmethod
     def parse(cls, text: str, *, skips: bool = False) -> Source:
-        """Read NAME:SPACE."""
+        """Parse NAME:SPACE."""
         name, _, space = text.rpartition(":")
         if not name or not space:
             raise UsageError(f"a source is NAME:SPACE, such as quotes:market; given: {text!r}")
@@ -62,7 +62,7 @@ def need(bus: str) -> None:
 
 
 async def entry_of(core: Core, space: str) -> SpaceEntry:
-    """Return a space; wait until one of this name exists."""
+    """Return a space by name; wait until it exists."""
     while (TENANT, space) not in core.registry.spaces:
         await asyncio.sleep(AGAIN)
     return core.registry.spaces[TENANT, space]
@@ -78,11 +78,11 @@ async def published(
     *,
     numbers: Sequence[int] = (),
 ) -> None:
-    """Publish the messages of a source, together with its read position, in one unit.
+    """Publish messages of a source together with its read position, as one unit.
 
-    While the server can't take more, wait.
+    Wait while the server applies back-pressure.
 
-    numbers   those of the messages in the bus
+    numbers   sequence numbers of the messages in the bus
     """
     while True:
         # Not by `upto`: an attempt may bring more messages than the one before.
@@ -115,9 +115,7 @@ def _usable(
     numbers: Sequence[int],
     state: SourceState,
 ) -> list[bytes]:
-    """Return messages with empty ones in place of those that fail: they are rejected as invalid
-    events.
-    """
+    """Return the messages with failing ones emptied, so that they are rejected as events."""
     usable = []
     for at, line in enumerate(lines):
         try:
@@ -130,12 +128,12 @@ def _usable(
 
 
 def known(core: Core, source: str, space: str) -> int | None:
-    """Return the read position of a source, from the log."""
+    """Return the read position of a source according to the log."""
     return core.deduplicator.offsets.get(f"{TENANT}/{space}/{source}")
 
 
 def places(core: Core, prefix: str, space: str) -> dict[str, int]:
-    """Return the read positions of all sources whose names begin with this prefix, by the rest of
-    the name.
+    """Return the read positions of all sources with this name prefix, keyed by the rest of the
+    name.
     """
     return core.deduplicator.read_from(TENANT, space, prefix)

@@ -1,8 +1,8 @@
-"""Kafka: a topic as a source of events, and as a delivery, both exactly once.
+"""Kafka: a topic as a source of events or as a delivery target, exactly once either way.
 
-In: how far a partition was read is in the log, in the same unit as its events.
-Out: how far a consumer has got is in the same transaction as its messages, as the offset of a
-consumer group that has its name.
+Source: the read position of a partition is in the log, in the same unit as its events. Delivery:
+the consumer's cursor is committed in the same transaction as its messages, as the offset of a
+consumer group with the consumer's name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NO_ID = "A" * 22
 
 
 class KafkaDelivery(PushDelivery):
-    """Writes messages to a topic, with the consumer's cursor, in transactions."""
+    """Writes messages to a topic, together with the consumer's cursor, in transactions."""
 
     scope = "admin"
     batch_size = 500
@@ -83,10 +83,10 @@ class KafkaDelivery(PushDelivery):
         self._caller.end()
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call something that waits, in this delivery's thread: one after the other.
+        """Run a blocking call in this delivery's thread, one at a time.
 
-        One that hangs is given up. What begins next has the same transactional id: so the brokers
-        undo what hangs, and reject what it would still write.
+        A call that hangs is abandoned. The next producer uses the same transactional id, so the
+        brokers abort the hanging transaction and reject its later writes.
         """
         import confluent_kafka
 
@@ -174,9 +174,10 @@ async def _read(core: Core, servers: str, source: Source, state: SourceState) ->
 
 
 class _Topic:
-    """Reader of all partitions of a topic, each from its position in the log.
+    """Reads all partitions of a topic, each from its position in the log.
 
-    A topic that was deleted and made again has another id, and that is part of the places' names.
+    A topic that was deleted and recreated has a new id. The id is part of the names of its read
+    positions.
     """
 
     def __init__(self, core: Core, servers: str, source: Source, state: SourceState):
@@ -200,7 +201,7 @@ class _Topic:
         """Next offset of each partition; negative: its beginning."""
 
     async def look(self) -> bool:
-        """Look which topic it is and which partitions it has; False if it was made again."""
+        """Look up the topic's id and partitions; return False if the topic was recreated."""
         from confluent_kafka import OFFSET_BEGINNING
 
         self._looked = time.monotonic()
@@ -266,7 +267,7 @@ class _Topic:
         self._caller.end()
 
     async def _go_on(self, number: int) -> None:
-        """Report the missing part of a partition, and continue with the rest."""
+        """Report the missing messages of a partition, and continue after them."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         partition, at = TopicPartition(self._source.name, number), self._next[number]
@@ -284,7 +285,7 @@ class _Topic:
         self._consumer.assign([TopicPartition(self._source.name, *at) for at in self._next.items()])
 
     def _described(self) -> tuple[str, set[int]]:
-        """Return the topic's id, empty if the brokers have none, and its partitions."""
+        """Return the topic's id (empty if the brokers don't have ids) and its partitions."""
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         name = self._source.name
@@ -304,7 +305,7 @@ class _Topic:
         return f"kafka:{self._source.name}:{self._id}:{number}".replace("::", ":")
 
     def _known(self) -> dict[str, dict[int, int]]:
-        """Return the offsets in the log, by the topic's id (or "") and partition."""
+        """Return the offsets recorded in the log, by topic id (or "") and partition."""
         offsets: dict[str, dict[int, int]] = {}
         prefix = f"kafka:{self._source.name}:"
         for rest, at in places(self._core, prefix, self._source.space).items():

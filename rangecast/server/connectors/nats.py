@@ -1,4 +1,4 @@
-"""NATS JetStream: a subject as a source of events, and as a delivery."""
+"""NATS JetStream: a subject as a source of events or as a delivery target."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _connected(url: str) -> Any:
 
 
 async def _close(connection: Any) -> None:
-    """Close a connection, within a bounded time, even if the other end is gone."""
+    """Close a connection within a bounded time, even if the peer is gone."""
     import nats
 
     with suppress(TimeoutError, OSError, nats.errors.Error):
@@ -53,7 +53,7 @@ async def _close(connection: Any) -> None:
 
 
 class NatsDelivery(PushDelivery):
-    """Publishes messages to a subject; a repeated one is recognised by its `Nats-Msg-Id`."""
+    """Publishes messages to a subject; NATS deduplicates them by `Nats-Msg-Id`."""
 
     scope = "admin"
     batch_size = 100
@@ -110,7 +110,7 @@ class NatsDelivery(PushDelivery):
 
 
 def nats_source(url: str, source: Source) -> Callable[[Core], Awaitable[None]]:
-    """Return the task that reads a subject; its position is in the log, with the events."""
+    """Return the task that reads a subject; its read position is logged with the events."""
 
     async def run(core: Core) -> None:
         import nats

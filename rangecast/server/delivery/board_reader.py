@@ -1,7 +1,8 @@
 """Read the log for a consumer of a board: the board as of its cursor, then the log from there.
 
-Every change in the log says what its object was before. So the objects at a place of the log are
-those of now, but for those that were changed since: they were what their first change says.
+Every change in the log records the previous state of its object. So the objects at a past seq are
+the current ones, except that each object changed since then has the previous state recorded in its
+first change after that seq.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rangecast.server.state.registry import Consumer
 
 
 class BoardReader:
-    """Reads the log for one consumer of a board, with the consumer's own interests alone."""
+    """Reads the log for one consumer of a board, considering only that consumer's interests."""
 
     def __init__(self, log: Log, consumer: Consumer, entry: BoardEntry):
         self._log = log
@@ -35,7 +36,7 @@ class BoardReader:
         self._one = threading.Lock()
 
     def read(self, after: int, durable: int, limit: int) -> Batch:
-        """Return the next messages after a seq, at most this many; only durable ones."""
+        """Return up to `limit` durable messages after a seq."""
         with self._one:
             return self._read(after, durable, limit)
 
@@ -65,7 +66,7 @@ class BoardReader:
         return Batch([*messages], self._at, gap)
 
     def _begin(self, after: int) -> None:
-        """Build the board as it was after a seq."""
+        """Rebuild the board as of a seq."""
         objects: dict[str, Placed] = dict(self._entry.objects)  # of now; the log has all until then
         last, at = self._log.last, after
         changed: set[str] = set()

@@ -1,4 +1,4 @@
-"""Messages as CloudEvents, the format of webhooks, NATS and Kafka deliveries."""
+"""Messages as CloudEvents, the format of webhook, NATS and Kafka deliveries."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def cloud_event(kind: str, name: str, consumer: Consumer, data: bytes) -> bytes:
 
 
 def listed(events: Sequence[bytes]) -> bytes:
-    """Return several as one batch."""
+    """Return several CloudEvents as one JSON batch."""
     return b"[" + b",".join(events) + b"]"
 
 
 def name_of(consumer: Consumer, epoch: str, first: int, last: int) -> str:
-    """Return the id of a delivery, which stays the same when it is repeated."""
+    """Return the id of a delivery; a retry has the same id."""
     many = "" if first == last else f"_{last}"
     return f"msg_{epoch}_{consumer.number}_{first}{many}"

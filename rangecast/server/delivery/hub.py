@@ -2,8 +2,9 @@
 
 A `Listener` is an open reader of a consumer: a WebSocket, a stream, a long poll, a webhook. It is
 *live* while it keeps up with the matcher: messages are dispatched to it as they are found. When
-more than a window of them waits, they are dropped, and it turns to *reading*: it reads the log at
-its own pace, and turns live again at the end. So a slow listener costs a cursor, and no memory.
+more than a window of messages is pending, they are dropped and the listener switches to *reading*:
+it reads the log at its own pace, and goes live again when it reaches the end. So a slow listener
+costs a cursor, not memory.
 
 Everything here runs on the event loop's thread, except `dispatch`.
 """
@@ -61,13 +62,13 @@ class Hub:
         self._readers: OrderedDict[int, Reader | BoardReader] = OrderedDict()
 
     def start(self, pipeline: CommitPipeline) -> None:
-        """Start; call it on the event loop."""
+        """Start the hub; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
         self.pipeline, self.matched = pipeline, pipeline.matched
         pipeline.reread = self._reread_soon
 
     def dispatch(self, batch: int, messages: Mailboxes, matched: int) -> None:
-        """Receive the matches of a batch; called by the matcher's thread."""
+        """Dispatch the matches of a batch; called by the matcher's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._dispatch, batch, messages, matched)
 
@@ -80,7 +81,7 @@ class Hub:
             listener.dispatch(Mailbox())  # there is more to read
 
     def _reread_soon(self, seq: int) -> None:
-        """Make listeners read the log; called by the matcher's thread."""
+        """Schedule listeners to read the log; called by the matcher's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._reread, seq)
 
@@ -92,7 +93,7 @@ class Hub:
     def open(
         self, consumer: Consumer, after: int | None = None, gap: Gap | None = None
     ) -> Listener:
-        """Open a listener of a consumer, after a seq or after its acknowledged position.
+        """Open a listener of a consumer, starting after a seq or after its acknowledged position.
 
         gap   a gap to report first
         """
@@ -108,7 +109,7 @@ class Hub:
         return listener
 
     def reader(self, consumer: Consumer) -> Reader | BoardReader:
-        """Return the log reader of a consumer; recently used ones are kept, with their caches."""
+        """Return the log reader of a consumer; recently used readers are cached."""
         reader_ = self._readers.pop(consumer.number, None)
         if reader_ is None or isinstance(reader_, RateLimitReader) != (consumer.max_per_second > 0):
             log, source = self.pipeline.log, consumer.source
@@ -127,7 +128,7 @@ class Hub:
         return reader_
 
     def close(self, listener: Listener) -> None:
-        """Stop listening."""
+        """Close a listener."""
         listeners = self.listeners.get(listener.consumer.number, [])
         if listener in listeners:
             listeners.remove(listener)
@@ -139,12 +140,12 @@ class Hub:
         listener.wake()
 
     def move(self, consumer: Consumer) -> None:
-        """Close the listeners of a consumer that was moved; they reopen at the new position."""
+        """Close the listeners of a consumer after a seek; they reopen at the new position."""
         for listener in list(self.listeners.get(consumer.number, ())):
             self.close(listener)
 
     def end(self) -> None:
-        """Close all listeners, and any that open later."""
+        """Close all listeners, including any opened later."""
         self.is_ended = True
         for listeners in list(self.listeners.values()):
             for listener in list(listeners):
@@ -161,7 +162,9 @@ class Hub:
 
 
 class Listener:
-    """One listener. `take` gives the next messages, in order, none left out and none twice."""
+    """An open reader of a consumer. `next_batch` returns messages in order, without gaps or
+    repeats.
+    """
 
     def __init__(self, hub: Hub, consumer: Consumer, after: int, gap: Gap | None = None):
         self.consumer = consumer
@@ -183,7 +186,7 @@ class Listener:
         self._wakeup = asyncio.Event()
 
     def dispatch(self, mailbox: Mailbox) -> None:
-        """Add messages to the window."""
+        """Add messages to the window of pending messages."""
         if self.consumer.max_per_second:
             return  # it reads when a second is over
         self._look_at_batch()
@@ -202,7 +205,7 @@ class Listener:
         self.wake()
 
     def reread(self, seq: int) -> None:
-        """Read the log up to a seq, before messages are taken as they are found."""
+        """Read the log up to a seq before taking live messages."""
         if self._whole_after is not None:
             self._whole_after = max(self._whole_after, seq)
         self.is_live = False
@@ -217,9 +220,9 @@ class Listener:
         self._wakeup.set()
 
     async def next_batch(self, limit: int = TAKEN, wait: float | None = None) -> Batch:
-        """Return the next messages; wait for them if there are none, up to `wait` seconds.
+        """Return the next messages; wait up to `wait` seconds if there are none.
 
-        An empty answer tells how far there is nothing for this consumer.
+        An empty batch says up to which seq there is nothing for this consumer.
         """
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
@@ -267,7 +270,7 @@ class Listener:
         return batch
 
     def _may_go_live(self) -> bool:
-        """Turn live if the window starts where the log was read to."""
+        """Go live if the window starts where reading of the log ended."""
         is_whole = self._whole_after is not None and self.sent >= self._whole_after
         self.is_live = (
             is_whole and not self._hub.pipeline.is_copy and not self.consumer.max_per_second
@@ -278,7 +281,7 @@ class Listener:
 
 
 class Pulls:
-    """Listeners that are kept open between the pulls of a consumer."""
+    """Listeners kept open between the pulls of a consumer."""
 
     def __init__(self, hub: Hub):
         self._hub = hub

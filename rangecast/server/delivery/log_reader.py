@@ -1,4 +1,4 @@
-"""Read the log for a consumer: its events, matched with its subscriptions of that time."""
+"""Read the log for a consumer: match past events with the subscriptions of their time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_BATCH_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Group:
-    """Units of the log that are matched together: their events, and their seqs."""
+    """Units of the log that are matched together, with their events and seqs."""
 
     upto: int
     lines: list[bytes] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Group:
     """Transitions of the consumer, each with its score."""
 
     def add(self, lines: list[bytes], form: str, first: int) -> None:
-        """Add events of one form, from a seq on."""
+        """Add events of one form, starting at a seq."""
         before = 0
         if self.forms and self.forms[-1][0] == form:
             before = self.forms.pop()[1]
@@ -71,9 +71,9 @@ class Reader:
         self._one = threading.Lock()
 
     def read(self, after: int, durable: int, limit: int) -> Batch:
-        """Return the next messages after a seq; only durable ones.
+        """Return the next durable messages after a seq.
 
-        They are `limit` at most, and about `MAX_BATCH_BYTES`.
+        At most `limit` messages, and about `MAX_BATCH_BYTES`.
         """
         with self._one:
             return self._read(after, durable, limit)
@@ -118,14 +118,14 @@ class Reader:
         return Batch(messages, upto, gap)
 
     def _is_after_loss(self, unit: Unit, after: int) -> bool:
-        """Return whether events before these were lost in transit."""
+        """Return whether events before this unit were lost in transit."""
         if unit.first <= after or not is_after_loss(unit):
             return False
         head = head_of(unit)
         return (head.tenant, head.space) == (self._source.tenant, self._source.name)
 
     def _matched(self, group: Group) -> Iterator[tuple[Message, float]]:
-        """Yield the messages of a group for this consumer, each with the highest score."""
+        """Yield this consumer's messages for a group, each with its highest score."""
         if group.transitions:
             matches = self._matches(group)
             yield from heapq.merge(matches, group.transitions, key=lambda pair: pair[0].seq)
@@ -143,7 +143,7 @@ class Reader:
             yield Message(int(seqs[index]), group.lines[index], ids), score
 
     def _take(self, group: Group, unit: Unit, after: int) -> None:
-        """Add the events of a unit after a seq to a group, if they are of this space."""
+        """Add the events of a unit after a seq to a group, if they belong to this space."""
         group.upto = unit.last
         now_from = self._consumer.now_from
         if unit.last < now_from and self._source.track is not None and unit.last > after:
@@ -161,7 +161,7 @@ class Reader:
             group.add(lines[begin:], head.form, unit.first + begin)
 
     def _replayed(self, unit: Unit) -> list[tuple[Message, float]]:
-        """Return the transitions that a unit would have caused with the subscriptions of now."""
+        """Return the transitions that a unit would have caused with the current subscriptions."""
         replay = self._replay
         if (
             replay is None
@@ -172,7 +172,7 @@ class Reader:
         return replay.messages(unit)
 
     def _groups(self, units: Sequence[Unit], after: int, durable: int) -> Iterator[Group]:
-        """Yield the next units, some together: a unit may have a single event."""
+        """Yield the next units in groups, as a unit may have only one event."""
         group = Group(after)
         for unit in units:
             if unit.last > durable:

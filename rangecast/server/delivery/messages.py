@@ -1,4 +1,4 @@
-"""Messages to consumers: an event, once, with the ids of the subscriptions that match it."""
+"""Messages to consumers: an event with the ids of all subscriptions that match it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Message(NamedTuple):
         return len(self.event) + len(self.subscriptions) + 64
 
     def json(self, epoch: str) -> bytes:
-        """Return it as a JSON object."""
+        """Return the message as a JSON object."""
         return b'{"position":"%s:%d","seq":%d,"event":%s,"subscriptions":[%s]%s}' % (
             epoch.encode(),
             self.seq,
@@ -49,15 +49,17 @@ class Message(NamedTuple):
 
 
 class TransitionMessage(Message):
-    """A transition for one consumer: its subscription, with the fields that tell about it."""
+    """A transition of a tracked object for one consumer: the subscription and the transition's
+    fields.
+    """
 
     @classmethod
     def of(cls, seq: int, derived: Derived, event: bytes) -> Self:
-        """Return a transition; `event` is `null` if none caused it."""
+        """Return the message for a transition; `event` is `null` if no event caused it."""
         return cls(seq, event, b"%s],%s" % (_encode(derived.subscription), derived.shown()))
 
     def json(self, epoch: str) -> bytes:
-        """Return it as a JSON object."""
+        """Return the message as a JSON object."""
         return b'{"position":"%s:%d","seq":%d,"event":%s,"subscriptions":[%s%s}' % (
             epoch.encode(),
             self.seq,
@@ -69,16 +71,16 @@ class TransitionMessage(Message):
 
 
 class BoardMessage(Message):
-    """Lists of a board that have changed, for one consumer: the event; whose they are, with it."""
+    """Changed lists of a board for one consumer, by interest."""
 
     @classmethod
     def of(cls, seq: int, board: str, lists: Mapping[Id, Any]) -> Self:
-        """Return new lists, by interest."""
+        """Return the message for new lists, by interest."""
         items = [{"interest": name, "best": best} for name, best in lists.items()]
         return cls(seq, _encode({"board": board, "lists": items}), b",".join(map(_encode, lists)))
 
     def json(self, epoch: str) -> bytes:
-        """Return it as a JSON object."""
+        """Return the message as a JSON object."""
         return b'{"position":"%s:%d","seq":%d,%s' % (
             epoch.encode(),
             self.seq,
@@ -88,7 +90,7 @@ class BoardMessage(Message):
 
 
 class Mailbox:
-    """The messages of a batch for one consumer; more than a window of them is dropped."""
+    """Messages of a batch for one consumer; all are dropped if they exceed the window."""
 
     def __init__(self, *, is_bounded: bool = True) -> None:
         self.messages: list[Message] = []
@@ -98,7 +100,7 @@ class Mailbox:
         self._bytes = 0
 
     def add(self, message: Message) -> None:
-        """Add a message, unless there are too many."""
+        """Add a message; drop all of them if they exceed the window."""
         if self.is_dropped:
             return
         self.messages.append(message)
@@ -107,7 +109,7 @@ class Mailbox:
             self._drop()
 
     def has_room(self, ids: int) -> bool:
-        """Return whether messages with this many ids may fit; drop all of the batch otherwise."""
+        """Return whether messages with this many ids may fit; drop the batch if not."""
         if self._is_bounded and _MIN_ID_BYTES * ids > WINDOW_BYTES:
             self._drop()
         return not self.is_dropped
@@ -122,7 +124,7 @@ Mailboxes = defaultdict[int, Mailbox]
 
 
 class Gap(NamedTuple):
-    """Events that a consumer doesn't get."""
+    """Range of events that a consumer has lost."""
 
     after: int
     upto: int
@@ -133,14 +135,14 @@ class Gap(NamedTuple):
     """The position that the consumer had in the other history."""
 
     def json(self, epoch: str) -> bytes:
-        """Return it as a JSON object."""
+        """Return the gap as a JSON object."""
         after = self.lost or position(epoch, self.after)
         gap = {"after": after, "upto": position(epoch, self.upto), "reason": self.reason}
         return _encode({"gap": gap})
 
 
 class Batch(NamedTuple):
-    """Messages of one read, and the seq up to which it went."""
+    """Messages of one read, and the seq up to which the log was read."""
 
     messages: list[Message]
     upto: int
@@ -149,7 +151,7 @@ class Batch(NamedTuple):
 
 
 class PositionError(RangecastError):
-    """A position is none, or is one of another history."""
+    """A position is malformed, or belongs to another history."""
 
 
 def position(epoch: str, seq: int) -> str:

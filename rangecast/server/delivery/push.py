@@ -35,7 +35,7 @@ ENDING = 2.0
 
 @dataclass
 class DeliverySettings:
-    """Destinations that the deliveries of a server may use."""
+    """Destinations available to the push deliveries of a server."""
 
     allow_private_webhooks: bool = False
     nats: str | None = None
@@ -47,7 +47,7 @@ class DeliverySettings:
 
 
 class PushDelivery:
-    """Pushes the messages of one consumer; a subclass per destination."""
+    """Pushes the messages of one consumer; one subclass per kind of destination."""
 
     scope = "subscribe"
     """Token scope required to configure it."""
@@ -108,7 +108,9 @@ class PushDelivery:
         return None
 
     async def deliver(self, messages: Sequence[Message], upto: int) -> None:
-        """Return when messages have arrived, or are dead letters; then all up to `upto` is done."""
+        """Deliver messages, or record them as dead letters; on return everything up to `upto` is
+        done.
+        """
         raise NotImplementedError
 
     async def tell_gap(self, gap: Gap) -> None:
@@ -117,10 +119,10 @@ class PushDelivery:
         logger.warning(text, gap.after + 1, gap.upto, extra=about(self.consumer))
 
     async def end(self) -> None:
-        """Close the resources of `begin`."""
+        """Release the resources acquired by `begin`."""
 
     async def stop(self, reason: str) -> None:
-        """Deliver no more, until the consumer is put again; this doesn't return."""
+        """Stop delivering until the consumer is put again; never returns."""
         logger.warning("stopped: %s", reason, extra=about(self.consumer))
         edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
         await result_of(self.core.edit(edit))
@@ -133,7 +135,7 @@ def about(consumer: Consumer) -> dict[str, str]:
 
 
 class Deliveries:
-    """All push deliveries that run."""
+    """All running push deliveries."""
 
     def __init__(
         self, core: Core, kinds: Mapping[str, type[PushDelivery]], settings: DeliverySettings
@@ -145,13 +147,13 @@ class Deliveries:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Start; call it on the event loop."""
+        """Start the deliveries; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
         for name in list(self._core.registry.consumers):
             self.refresh(name)
 
     def refresh_after(self, answer: Future[Any], names: Sequence[Name]) -> None:
-        """Look at consumers again when an edit has been made."""
+        """Refresh the deliveries of consumers once an edit is committed."""
 
         def done(_: Future[Any]) -> None:
             if self._loop is not None and not self._loop.is_closed():
@@ -181,7 +183,7 @@ class Deliveries:
             self._running[name] = consumer.since, delivery, task
 
     async def stop(self) -> None:
-        """Stop all of them, within `ENDING` seconds."""
+        """Stop all deliveries within `ENDING` seconds."""
         self._loop = None
         tasks = {task: delivery for _, delivery, task in self._running.values()}
         self._running.clear()
@@ -226,7 +228,7 @@ class Deliveries:
         return state | {"dead_letters": len(consumer.dead_letters)}
 
     def one_off(self, consumer: Consumer) -> PushDelivery:
-        """Return a delivery of a consumer beside the one that runs, for single messages."""
+        """Return a separate delivery of a consumer, for single messages."""
         kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
             raise RequestError(409, f"the consumer {abbreviate(consumer.name)} has no delivery")

@@ -1,8 +1,8 @@
-"""A consumer with `max_per_second`: of each second of the log, the messages of highest score.
+"""Reader of a consumer with `max_per_second`: the top-scored messages of each second of the log.
 
-The score of a message is the highest of its subscriptions; of equal ones the earlier stays. Seconds
-are those of the log's own clock, so what is sent follows from the log. It comes when the second is
-over; its last message has the number of dropped ones.
+The score of a message is the highest score of its subscriptions; ties go to the earlier message.
+Seconds are those of the log's clock, so the result depends only on the log. Messages are sent when
+their second is over; the last one has the number of dropped messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPARE = 1_000
 
 
 class Second:
-    """The messages of one second that may stay."""
+    """Top-scored messages of one second so far."""
 
     def __init__(self, max_messages: int):
         self.dropped = 0
@@ -32,13 +32,13 @@ class Second:
         self._found: list[tuple[Message, float]] = []
 
     def add(self, message: Message, score: float) -> None:
-        """Add a message; they arrive in order of seq."""
+        """Add a message; messages arrive in order of seq."""
         self._found.append((message, score))
         if len(self._found) > 2 * self._max + _SPARE:
             self._compare()
 
     def best(self) -> list[Message]:
-        """Return the messages that stay, by seq; the last one has the number of dropped ones."""
+        """Return the kept messages by seq; the last one has the number of dropped ones."""
         self._compare()
         messages = [message for message, _ in self._found]
         if self.dropped:
@@ -117,7 +117,7 @@ class RateLimitReader(Reader):
         return Batch(messages, max(after, upto), gap)
 
     def _start_of_second(self, after: int) -> int:
-        """Return the seq before the second of a log position."""
+        """Return the last seq before the second that a log position falls into."""
         following = self._log.read(after, 1)
         if not following:
             return after

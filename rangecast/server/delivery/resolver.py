@@ -1,9 +1,9 @@
-"""Name resolution for webhooks: a name that hangs delays only its own tenant.
+"""Name resolution for webhooks: a lookup that hangs delays only its own tenant.
 
-The system's resolver can't be interrupted, and a lookup may take half a minute. So each runs in a
-thread of its own, a tenant has `MAX_LOOKUPS` of them at a time, and a request waits `TIMEOUT`
-seconds at most. Meanwhile the same name is looked up once. Answers are kept for a short time, those
-that there is no address as well; whether an address may be called is checked at each attempt.
+The system's resolver can't be interrupted, and a lookup may take half a minute. So each lookup runs
+in its own thread, a tenant has at most `MAX_LOOKUPS` at a time, and a request waits at most
+`TIMEOUT` seconds. Concurrent requests for a name share one lookup. Results, including negative
+ones, are cached for a short time; whether an address may be called is checked at each attempt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Lookup = Callable[[str], list[str]]
 
 
 def system_lookup(host: str) -> list[str]:
-    """Return the addresses of a name, by the system's resolver."""
+    """Return the addresses of a host name, using the system's resolver."""
     return _addresses(host, 0)
 
 
@@ -43,7 +43,7 @@ def _addresses(host: str, flags: int) -> list[str]:
 
 
 class _Answer:
-    """Result of a lookup; `addresses` is `None` until it is there."""
+    """Result of a lookup; `addresses` is `None` while it is pending."""
 
     def __init__(self) -> None:
         self.begun = time.monotonic()
@@ -61,15 +61,15 @@ class _Tenant:
 
 
 class Resolver:
-    """Looks names up for the webhooks of all tenants; all calls are made on one event loop."""
+    """Resolves host names for the webhooks of all tenants; use it on one event loop only."""
 
     def __init__(self, lookup: Lookup = system_lookup):
         self.lookup = lookup
         self._tenants: dict[str, _Tenant] = {}
 
     async def addresses(self, tenant: str, host: str) -> list[str]:
-        """Return the addresses of a name; one that is an address itself, in any notation that the
-        system knows, takes no lookup.
+        """Return the addresses of a host; a literal address, in any notation that the system
+        accepts, needs no lookup.
         """
         try:
             return _addresses(host, socket.AI_NUMERICHOST)
@@ -109,7 +109,7 @@ class Resolver:
                 del tenant.answers[name]
 
     def _begin(self, tenant: _Tenant) -> None:
-        """Start the lookups whose turn it is."""
+        """Start queued lookups, as far as the limit allows."""
         loop = asyncio.get_running_loop()
         while tenant.waiting and tenant.running < MAX_LOOKUPS:
             host, answer = tenant.waiting.popleft()

@@ -1,7 +1,7 @@
-"""Past transitions for a consumer that was moved back with its current subscriptions.
+"""Replay of past transitions for a consumer that seeks back with its current subscriptions.
 
-They are derived once more from the log, as if its tracked subscriptions had been there from the
-first event that the log has. All that a unit causes has the seq of its last event.
+Transitions are derived again from the log, as if the tracked subscriptions had existed since the
+first event in the log. All transitions caused by a unit have the seq of its last event.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK = 4 << 20
 
 
 class TrackReplay:
-    """Reads the log from its beginning to where a consumer was moved back."""
+    """Replays the log from its beginning, deriving the transitions of one consumer."""
 
     def __init__(self, log: Log, consumer: Consumer, source: SpaceEntry):
         assert source.track is not None
@@ -38,7 +38,7 @@ class TrackReplay:
         self._upto = log.first - 1
 
     def is_before(self, unit: Unit) -> bool:
-        """Return whether the replay has not reached the end of a unit."""
+        """Return whether the replay has not yet reached the end of a unit."""
         return self._upto < unit.last
 
     def messages(self, unit: Unit) -> list[tuple[Message, float]]:

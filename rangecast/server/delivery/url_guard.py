@@ -1,9 +1,9 @@
-"""Addresses that webhooks may call: only those of the public internet.
+"""URL guard: webhooks may call only addresses of the public internet.
 
 The creator of a webhook chooses an address that the server connects to. So a name is resolved once
-per attempt, every address that it has must be global, and the connection goes to the very address
-that was checked: a name that means another address a moment later gains nothing. Nor are ports of
-other protocols called: a request there could mean something to a mail server or a database.
+per attempt, all of its addresses must be global, and the connection goes to the address that was
+checked: DNS rebinding gains nothing. Ports of other protocols are rejected, as a request could mean
+something to a mail server or a database.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Resolve = Callable[[str], Awaitable[list[str]]]
 
 
 class AddressError(RangecastError):
-    """A URL that the server doesn't call."""
+    """The server may not call a URL."""
 
 
 class Target(NamedTuple):
-    """A URL in parts."""
+    """A parsed URL."""
 
     scheme: str
     host: str
@@ -52,13 +52,13 @@ class Target(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the value of the Host header."""
+        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"http": 80, "https": 443}[self.scheme]
         return host if self.port == usual else f"{host}:{self.port}"
 
     def at(self, address: str) -> str:
-        """Return the URL with the name replaced by an address."""
+        """Return the URL with the host name replaced by an address."""
         host = f"[{address}]" if ":" in address else address
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
@@ -89,7 +89,7 @@ def target_of(url: str) -> Target:
 
 
 def is_global(address: str) -> bool:
-    """Return whether an address is public, including one wrapped in another."""
+    """Return whether an address is public; an address embedded in another one is checked, too."""
     try:
         ip: IPv4Address | IPv6Address = ip_address(address)
     except ValueError:
@@ -115,14 +115,14 @@ def is_private_literal(host: str) -> bool:
 
 
 def check_port(target: Target) -> None:
-    """Reject a port of another protocol than HTTP."""
+    """Reject ports of protocols other than HTTP."""
     if target.port in BLOCKED_PORTS:
         raise AddressError(f"port {target.port} belongs to another protocol than HTTP: not called")
 
 
 async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -> str:
-    """Return the address to connect to; reject a name with any address that isn't public, and a
-    port of another protocol.
+    """Return the address to connect to; reject a name with any non-public address, and ports of
+    other protocols.
     """
     if not allow_private:
         check_port(target)

@@ -1,7 +1,7 @@
-"""Webhooks: messages as signed POST requests, tried again by a schedule, in order.
+"""Webhooks: messages as signed POST requests, in order, retried on a schedule.
 
-What is sent follows Standard Webhooks (headers, signature, schedule) and CloudEvents (body).
-`Delivery` decides when to try and when to give up; it does no I/O, and time is passed in.
+Requests follow Standard Webhooks (headers, signature, schedule) and CloudEvents (body). `Delivery`
+decides when to retry and when to give up; it does no I/O, and time is passed in.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _PREFIX = "whsec_"
 
 
 class Answer(NamedTuple):
-    """Outcome of an attempt."""
+    """Outcome of a delivery attempt."""
 
     status: int | None
     """HTTP status; `None`: no answer."""
@@ -91,7 +91,7 @@ Verdict = Literal["done", "later", "dead", "stop"]
 
 
 class Delivery:
-    """Retry state of a pending request: when it is due, and how to handle an answer."""
+    """Retry state of a pending request: when it is due, and what to do after an attempt."""
 
     def __init__(self, now: float, delays: Sequence[float] = DELAYS):
         self.attempts = 0
@@ -128,12 +128,12 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     old_until: float = 0.0
 
     def __repr__(self) -> str:
-        """Hide the secrets: an error may show it anywhere."""
+        """Hide the secrets: the text may end up in error messages."""
         return f"Options({hidden(msgspec.structs.asdict(self))!r})"
 
 
 class Webhook(PushDelivery):
-    """Delivers one consumer's messages."""
+    """Delivers one consumer's messages to a webhook."""
 
     def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
         super().__init__(core, consumer, settings)
@@ -214,7 +214,7 @@ class Webhook(PushDelivery):
         return await self.attempt(*self._request([message]))
 
     async def _carry(self, name: str, kind: str, body: bytes) -> Verdict:
-        """Retry until an attempt succeeds or none is left."""
+        """Retry until an attempt succeeds or the schedule is exhausted."""
         # By the monotonic clock: a step of the wall clock must not delay an attempt.
         self.delivery = delivery = Delivery(time.monotonic(), DELAYS)
         verdict: Verdict = "later"
@@ -249,7 +249,7 @@ class Webhook(PushDelivery):
         return name, BATCH, listed(events)
 
     async def attempt(self, name: str, kind: str, body: bytes) -> Answer:
-        """Make one request; all failures are part of the answer."""
+        """Make one request; failures are returned, not raised."""
         try:
             async with asyncio.timeout(LIMIT):
                 response = await self._post(name, kind, body)
@@ -311,7 +311,7 @@ class Webhook(PushDelivery):
 
 
 def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
-    """Return the edit that gives a webhook a new secret, and the secret."""
+    """Return the edit that rotates the secret of a webhook, and the new secret."""
     if consumer.delivery.get("kind") != "webhook":
         raise RequestError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
     secret = new_secret()
@@ -321,12 +321,12 @@ def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
 
 
 def new_secret() -> str:
-    """Return a secret to sign with: 256 random bits."""
+    """Return a new signing secret of 256 random bits."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def key_of(secret: str) -> bytes:
-    """Return the bytes of a secret; reject a text that is none."""
+    """Return the bytes of a secret; reject malformed text."""
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -347,7 +347,7 @@ def signature(secret: str, name: str, timestamp: int, body: bytes) -> str:
 
 
 def seconds_of(retry_after: str, now: float) -> float | None:
-    """Return the delay of a `Retry-After` header: seconds, or a date."""
+    """Return the delay of a `Retry-After` header, given in seconds or as a date."""
     if retry_after.isdecimal() and len(retry_after) < 10:
         return float(retry_after)
     try:

@@ -1,7 +1,7 @@
-"""An invented city: roads, vehicles that drive along them, and geofences.
+"""Synthetic city: roads, vehicles that drive along them, and geofences.
 
-Everything follows from a seed. Roads are rings and spokes around a centre; a junction is
-(ring, spoke), the centre is ring 0.
+Everything is generated from a seed. Roads are rings and spokes around a centre; a junction is
+(ring, spoke), and the centre is ring 0.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LINES = (
 
 @dataclass
 class Vehicle:
-    """A vehicle on its way from one junction to the next."""
+    """A vehicle driving from one junction to the next."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class Vehicle:
 
 
 class City:
-    """Roads, fences and vehicles of a seed."""
+    """Roads, fences and vehicles generated from a seed."""
 
     def __init__(self, seed: int = 1, vehicles: int = 40):
         self._random = random.Random(seed)
@@ -84,7 +84,7 @@ class City:
         )
 
     def fences(self) -> dict[str, str]:
-        """Return the geofences: filters by their names."""
+        """Return the geofences: filters by name."""
         made = {}
         for number, name in enumerate(_DISTRICTS):
             first = 2 * number
@@ -111,7 +111,7 @@ class City:
         return made
 
     def advance(self, seconds: float) -> list[dict[str, Any]]:
-        """Move all vehicles; return an event for each."""
+        """Move all vehicles; return one event per vehicle."""
         return [self._drive(vehicle, seconds) for vehicle in self._vehicles]
 
     def _drive(self, vehicle: Vehicle, seconds: float) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class City:
         }
 
     def _next(self, vehicle: Vehicle) -> Junction:
-        """Return the junction after the target: back only at the end of a road."""
+        """Return the junction after the target; turn back only at the end of a road."""
         if vehicle.route:
             at = vehicle.route.index(vehicle.target)
             step = at - vehicle.route.index(vehicle.origin)

@@ -1,4 +1,4 @@
-"""The fleet demo: vehicles that drive through a city, and geofences of every kind."""
+"""The fleet demo: vehicles in a city, and geofences of every kind."""
 
 from __future__ import annotations
 

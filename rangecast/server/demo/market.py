@@ -1,4 +1,4 @@
-"""The market demo: saved searches, published at a steady rate."""
+"""The market demo: saved searches, and quotes published at a steady rate."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HTTP and WebSocket: paths, bodies and answers. What they mean is in the folder above."""
+"""HTTP and WebSocket interface: routes, bodies and responses."""

@@ -1,4 +1,4 @@
-"""The application: all paths, over one service."""
+"""The ASGI application: all routes of one service."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ PARTS = (
 
 
 def make_app(service: Service, *, map_tiles: str | None = None) -> ASGIApp:
-    """Return the application; it starts the service and stops it.
+    """Return the application; it starts and stops the service.
 
-    map_tiles   the address of tiles, under the map of the page
+    map_tiles   URL of the tiles for the page's map
     """
 
     @asynccontextmanager

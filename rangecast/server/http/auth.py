@@ -1,11 +1,11 @@
 """Authentication: callers, tokens and scopes.
 
-As long as no token was ever made, whatever reaches the server on loopback may do everything, as the
-tenant `default`, unless a page of another site sent it (`hosts`). From the first token on, one is
-needed.
+Until the first token is created, any caller on loopback may do everything as the tenant `default`,
+unless the request comes from a page of another site (`hosts`). After that, a token is required.
 
-A `Grant` is what a connection may do. It is looked up again when tokens change or expire, so that a
-connection may do what its token may now. `Grants` ends those that wait when their grant ends.
+A `Grant` holds the rights of a connection. It is looked up again when tokens change or expire, so
+that a connection always has the current rights of its token. `Grants` ends waiting requests when
+their grant ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CURL = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A tenant, and the scopes of its token."""
+    """Tenant of a request, and the scopes of its token."""
 
     tenant: str
     scopes: tuple[str, ...]
@@ -55,19 +55,19 @@ _ANYBODY = Caller(DEFAULT, SCOPES)
 
 
 class Grant:
-    """Rights of a connection, by its token or without one."""
+    """Rights of a connection, with or without a token."""
 
     __slots__ = ("_caller", "_core", "_expires", "_version", "digest", "peer")
 
     def __init__(self, core: Core, digest: str | None, peer: Peer):
-        """Reject a digest that no token has, or `None` where a token is needed."""
+        """Reject the digest of an unknown token, or `None` where a token is required."""
         self.digest = digest
         self.peer = peer
         self._core = core
         self._look_up()
 
     def caller(self) -> Caller:
-        """Return the caller, with its scopes as of now; raise 401 if the token has ended."""
+        """Return the caller with its current scopes; raise 401 if the token has ended."""
         is_same = self._version == self._core.registry.token_version
         if not is_same or 0 < self._expires <= self._core.clock.now():
             self._look_up()
@@ -90,7 +90,7 @@ class Grant:
 
 
 def local_caller(core: Core, address: str | None) -> Caller:
-    """Return the caller at an address without a token; headers are checked elsewhere."""
+    """Return the caller at an address, without a token; headers are checked elsewhere."""
     if core.registry.had_token:
         raise RequestError(
             401, "a token is needed\n  hint: send the header `Authorization: Bearer TOKEN`"
@@ -114,7 +114,7 @@ def _token(core: Core, digest: str) -> Token:
 
 
 class Grants:
-    """Grants of requests and connections that wait for something."""
+    """Grants of requests and connections that are waiting."""
 
     def __init__(self, core: Core):
         self._core = core
@@ -125,7 +125,7 @@ class Grants:
 
     @contextmanager
     def watched(self, grant: Grant, end: Callable[[RequestError], None]) -> Iterator[None]:
-        """Call `end` when a grant ends, as long as this lasts."""
+        """Call `end` if a grant ends while the context is open."""
         key = id(end)
         self._open[key] = grant, end
         try:
@@ -134,7 +134,7 @@ class Grants:
             del self._open[key]
 
     async def run(self) -> None:
-        """Look for grants that have ended, until cancelled."""
+        """Check periodically for grants that have ended, until cancelled."""
         while True:
             self.check()
             await asyncio.sleep(LOOK)
@@ -157,14 +157,14 @@ class Grants:
 
 
 def new_secret() -> str:
-    """Return a token: 256 random bits."""
+    """Return a new token of 256 random bits."""
     return "rc_" + secrets.token_urlsafe(32)
 
 
 def digest_of(secret: str) -> str:
-    """Return the digest of a token, which is stored instead of it.
+    """Return the digest of a token, which is stored instead of the token.
 
-    A token is found by its digest: what a comparison of digests takes tells nothing of the token.
+    Tokens are looked up by digest, so the timing of a comparison reveals nothing about the token.
     """
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -181,7 +181,7 @@ def peer_of(connection: HTTPConnection) -> Peer:
 
 
 def grant_of(connection: HTTPConnection) -> Grant:
-    """Return the grant of a request by its header; reject unknown tokens."""
+    """Return the grant of a request from its header; reject unknown tokens."""
     secret = bearer_token(connection.headers.get("authorization"))
     core: Core = connection.app.state.core
     digest = None if secret is None else digest_of(secret)
@@ -191,7 +191,7 @@ def grant_of(connection: HTTPConnection) -> Grant:
 
 
 def bearer_token(text: str | None) -> str | None:
-    """Return the token of a header `Authorization`."""
+    """Return the token of an `Authorization` header."""
     if text is None:
         return None
     kind, _, secret = text.partition(" ")
@@ -225,7 +225,7 @@ def granted(request: Request, scope: str) -> Grant:
 def _check_type(request: Request) -> None:
     """Reject content types that pages of any site may send without a preflight.
 
-    `curl -d` says that it sends a form. That is taken for JSON, unless a browser sends it.
+    `curl -d` declares a form. It is treated as JSON, unless a browser sends it.
     """
     headers = request.headers
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,10 +1,9 @@
-"""Connections with limits: of a request's head, of the time that it takes to come, of their number.
+"""Connection limits: size of the request head, time to receive a request, number of connections.
 
-A client that sends nothing, half a request, or a byte now and then holds a descriptor, and what it
-sends is held before anything is known of it, a token included. So these limits are for every
-connection. They are checked from time to time, for all connections together, and a wait is counted
-from the first check that finds it: a timer or a look at the clock for each request would cost more
-than what it is for.
+A client that sends nothing, half a request, or a byte now and then holds a file descriptor, and its
+data is buffered before it is authenticated. So these limits apply to every connection. They are
+checked periodically for all connections together, and a wait counts from the first check that sees
+it: a timer or a clock read per request would cost more than it is worth.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _IDLE, _HEAD, _BODY, _ANSWER, _END, _REJECTED = range(6)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of every connection."""
+    """Limits that apply to every connection."""
 
     header_seconds: float = 10.0
     """For a request's head to come, and for the first byte of a connection."""
@@ -71,7 +70,7 @@ class ConnectionLimits:
 
 
 class BoundedProtocol(BatchingProtocol):
-    """HTTP over connections that have limits."""
+    """HTTP protocol with connection limits."""
 
     def __init__(self, *args: Any, limits: ConnectionLimits | None = None, **more: Any):
         super().__init__(*args, **more)
@@ -88,7 +87,7 @@ class BoundedProtocol(BatchingProtocol):
     # ---- the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to serve a connection, unless there are too many."""
+        """Start serving a connection, unless there are too many."""
         super().connection_made(transport)
         over = len(self.connections) - self._limits.max_connections
         if over > _SLACK:
@@ -131,7 +130,7 @@ class BoundedProtocol(BatchingProtocol):
         self._is_fresh = False
 
     def end_head(self) -> None:
-        """Process the end of a head; reject one that is too long."""
+        """Process the end of the request head; reject one that is too long."""
         if self._chunk + max(self._head, 0) > MAX_HEAD:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > MAX_HEAD:
@@ -142,7 +141,7 @@ class BoundedProtocol(BatchingProtocol):
         self._since = self._began = 0.0
 
     def end_body(self, *, is_answered: bool) -> None:
-        """Process the end of a request; it may have been answered before."""
+        """Process the end of a request, which may already have been answered."""
         self._wait_for(_IDLE if is_answered else _ANSWER)
 
     def on_body(self, body: bytes) -> None:
@@ -176,7 +175,7 @@ class BoundedProtocol(BatchingProtocol):
         self.reject(431, _LONG_HEAD)
 
     def reject(self, status: int, detail: str) -> None:
-        """Answer instead of the application, and end the connection."""
+        """Respond in place of the application, and close the connection."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True

@@ -1,11 +1,10 @@
-"""Fast path of frequent requests, past ASGI.
+"""Fast path for frequent requests, bypassing ASGI.
 
-A task per request, its scope, the layers of the application and finding a path take several times
-as long as all that the server does for one event. So the plain forms of two requests, few events
-and one subscription, go from the parser straight to the service, and their answers from there to
-the connection. What makes a form plain is checked here: a path without options, no header
-with a meaning of its own, a short body. Every other form, and whatever isn't as expected, takes the
-usual way.
+A task per request, its scope, the middleware and routing take several times as long as the server's
+actual work for one event. So the plain forms of two requests, publishing a few events and putting
+one subscription, go from the parser straight to the service, and their responses straight to the
+connection. A form is plain if its path has no options, no header has a special meaning, and the
+body is short. Every other request takes the normal path.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Given(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of a PUT subscription, in JSON types."""
+    """Body of PUT subscription, in JSON types."""
 
     filter: str
     score: float = 0.0
@@ -66,7 +65,7 @@ _Work = Callable[[bytes], bool]
 
 
 class _Held:
-    """A request answered on the fast path, in the role of uvicorn's cycle."""
+    """A request answered on the fast path; stands in for uvicorn's request cycle."""
 
     message_event: ClassVar[asyncio.Event] = asyncio.Event()
     """Unused: nothing waits for it."""
@@ -89,7 +88,7 @@ class FastPathProtocol(BoundedProtocol):
     # ---- what the parser finds
 
     def on_headers_complete(self) -> None:
-        """Choose the path of a request."""
+        """Choose the fast or the normal path for a request."""
         self.end_head()
         self._work = self._short_way()
         if self._work is None:
@@ -106,7 +105,7 @@ class FastPathProtocol(BoundedProtocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Continue with a complete request."""
+        """Handle a complete request."""
         work, self._work = self._work, None
         cycle = self.cycle  # the usual way has made one for this request, the short way hasn't
         is_answered = work is None and cycle is not None and cycle.response_complete
@@ -219,7 +218,7 @@ class FastPathProtocol(BoundedProtocol):
     def _begin(
         self, work: Callable[[], Future[Any]], shown: Callable[[Any], tuple[int, bytes, bytes]]
     ) -> None:
-        """Ask for something; answer by its result, or by its error."""
+        """Submit a request; respond with its result or its error."""
         held = _Held()
         self.cycle = cast(Any, held)  # so that requests behind this one wait, and so does a stop
 

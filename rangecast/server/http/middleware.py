@@ -1,4 +1,4 @@
-"""Middleware around every request: bounds its body and logs it."""
+"""Middleware around every request: limits body sizes and logs requests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _REQUEST = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 
 class Middleware:
-    """Outermost ASGI application: bounds bodies, and logs requests."""
+    """Outermost ASGI application: limits body sizes and logs requests."""
 
     def __init__(self, app: ASGIApp, core: Core):
         self._app = app
         self._core = core
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or a connection."""
+        """Serve a request or a WebSocket connection."""
         if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
             receive = _bounded(receive)
         if scope["type"] == "lifespan" or not logger.isEnabledFor(logging.INFO):
@@ -67,7 +67,7 @@ class Middleware:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Reject a body that is too large as soon as that is known."""
+    """Reject a body as soon as it is known to be too large."""
     left = MAX_BODY_BYTES
 
     async def bounded() -> Message:

@@ -1,4 +1,4 @@
-"""The page: static files of the package, with headers that let nothing else in."""
+"""The web page: static files of the package, with a strict content security policy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TILES = re.compile(
 
 
 def tile_origin(url: str) -> str:
-    """Return the origin of the map tiles; reject an invalid tile address."""
+    """Return the origin of the map tiles; reject an invalid tile URL."""
     match = _TILES.fullmatch(url)
     if match is None or not all(part in url for part in ("{z}", "{x}", "{y}")):
         raise UsageError(
@@ -52,7 +52,7 @@ def tile_origin(url: str) -> str:
 
 
 def _headers(images: str = "") -> dict[str, str]:
-    """Return the headers of a file; `images`: another origin allowed for images."""
+    """Return the headers of a file; `images`: an additional origin allowed for images."""
     policy = POLICY | {"img-src": f"'self' {images}".rstrip()}
     text = "; ".join(f"{what} {who}" for what, who in policy.items())
     return {"Content-Security-Policy": text, **HEADERS}

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: RFC 9457 problems, in the words of the library."""
+"""Errors as HTTP responses: RFC 9457 problems, with the library's messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def status_of(error: RangecastError) -> int:
 
 
 def problem(status: int, detail: str, code: str = "", **more: Any) -> JSONResponse:
-    """Return a problem; without a code of its own it has that of its status."""
+    """Return a problem response; the default code is derived from the status."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     more["code"] = code or code_of_status(status)
     headers = {"Retry-After": "1"} if status in (429, 503, 507) else {}
@@ -59,7 +59,7 @@ def problem(status: int, detail: str, code: str = "", **more: Any) -> JSONRespon
 
 
 def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
-    """Return an error as a problem."""
+    """Return an error as a problem response."""
     if isinstance(error, HTTPException):
         detail = str(error.detail)
         if detail in _NO_SUCH_PATH:
@@ -75,12 +75,12 @@ def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
 
 
 def code_of_status(status: int) -> str:
-    """Return the code of a problem that is no error of the library: `not_found` for 404."""
+    """Return the code for a status that no library error has, such as `not_found` for 404."""
     return HTTPStatus(status).name.lower()
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error with a problem document."""
+    """Respond to every error with a problem document."""
 
     @app.exception_handler(RangecastError)
     async def _ours(_request: Request, error: RangecastError) -> JSONResponse:

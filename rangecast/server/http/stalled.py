@@ -1,7 +1,7 @@
-"""Connections whose peers don't read: they are aborted after a while.
+"""Abort connections whose peers don't read.
 
-A task that writes to a connection waits while its peer doesn't read, and so does the end of the
-connection, which comes after what was written. Neither has a limit of its own.
+A task that writes to a connection waits while its peer doesn't read, and so does closing the
+connection, which first flushes pending data. Neither has a timeout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_STALL = 30.0
 
 
 class Stalled:
-    """Aborts connections that don't get on. Call `sweep` from time to time."""
+    """Aborts connections that make no progress. Call `sweep` periodically."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, tuple[int, float]] = {}
@@ -25,8 +25,8 @@ class Stalled:
     def sweep(self, connections: Iterable[Any], now: float, linger: float | None = None) -> None:
         """Abort connections that have sent none of their pending data for `MAX_STALL` seconds.
 
-        `linger`: seconds after which a closed connection that has sent everything is aborted: over
-        TLS it stays until its peer has confirmed the end.
+        `linger`: seconds after which a closed connection that has sent everything is aborted; over
+        TLS it stays open until its peer confirms the close.
         """
         seen: dict[Any, tuple[int, float]] = {}
         for connection in list(connections):

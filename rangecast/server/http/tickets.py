@@ -1,7 +1,8 @@
 """Tickets: let a page open a stream without a token in its URL.
 
-A browser can't set headers of a WebSocket or an EventSource. It asks for a ticket with its token,
-and gives it as `?ticket=`. It works once, for some seconds, and may do what the token may.
+A browser can't set headers on a WebSocket or an EventSource. Instead it requests a ticket with its
+token, and passes it as `?ticket=`. A ticket works once, expires within seconds, and has the rights
+of the token.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ router = APIRouter()
 
 
 class Tickets:
-    """Tickets that are not used yet."""
+    """Unused tickets."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -33,7 +34,7 @@ class Tickets:
         """By digest: the digest of the token, and until when it works."""
 
     def made(self, token: str | None) -> str:
-        """Return a ticket for the token of this digest, or for none where none is needed."""
+        """Return a new ticket for the token with this digest; `None`: no token is required."""
         ticket = secrets.token_urlsafe(32)
         until = self._clock() + SECONDS
         self._waiting[digest_of(ticket)] = token, until
@@ -42,7 +43,7 @@ class Tickets:
         return ticket
 
     def used(self, ticket: str) -> str | None:
-        """Return the digest of a ticket's token, and invalidate the ticket."""
+        """Invalidate a ticket, and return the digest of its token."""
         token, until = self._waiting.pop(digest_of(ticket), (None, 0.0))
         if until < self._clock():
             raise RequestError(
@@ -60,9 +61,9 @@ async def make_ticket(request: Request) -> Any:
 
 
 def grant_by_ticket(connection: HTTPConnection) -> Grant:
-    """Return the grant of a connection, by the ticket in its URL or by its header.
+    """Return the grant of a connection, from the ticket in its URL or from its header.
 
-    A ticket can't be used again. What it allows ends with its token.
+    A ticket works once. Its rights end with its token.
     """
     ticket = connection.query_params.get("ticket")
     if ticket is None:

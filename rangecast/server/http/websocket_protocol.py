@@ -1,7 +1,7 @@
-"""The WebSocket protocol of uvicorn, bounded where a peer doesn't read.
+"""uvicorn's WebSocket protocol, bounded where a peer doesn't read.
 
-uvicorn ends a connection by `transport.close()`, which first sends what waits: with a peer that
-doesn't read, that never ends. And it answers every ping, also while nothing can be sent.
+uvicorn closes a connection by `transport.close()`, which first sends pending data: with a peer that
+doesn't read, that never ends. It also answers every ping, even while nothing can be sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RESTARTS = "the server restarts"
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that ends within a bounded time, regardless of its peer."""
+    """A WebSocket that closes within a bounded time, regardless of its peer."""
 
     def __init__(self, *args: Any, **more: Any):
         super().__init__(*args, **more)
@@ -27,7 +27,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """The answer to the last ping, while nothing can be sent: RFC 6455 asks for no other."""
 
     def handle_ping(self) -> None:
-        """Answer a ping, as soon as the peer reads."""
+        """Answer a ping once the peer reads."""
         pong = b"".join(self.conn.data_to_send())
         if self.writable.is_set():
             self.transport.write(pong)
@@ -35,26 +35,26 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._pong = pong
 
     def resume_writing(self) -> None:
-        """Resume writing, as the peer reads again."""
+        """Resume writing when the peer reads again."""
         super().resume_writing()
         if self._pong and not (self.close_sent or self.transport.is_closing()):
             self.transport.write(self._pong)
         self._pong = b""
 
     def keepalive_timeout(self) -> None:
-        """Abort a connection whose peer answers no ping, with its pending data."""
+        """Abort a connection whose peer doesn't answer pings, dropping pending data."""
         super().keepalive_timeout()
         self._abort_later()
 
     def data_received(self, data: bytes) -> None:
-        """Parse incoming data; drop it if the connection's frames are invalid."""
+        """Parse incoming data; drop it after an invalid frame."""
         if self.conn.parser_exc is None:
             super().data_received(data)
 
     def handle_parser_exception(self) -> None:
-        """Close a connection with invalid frames; the close frame has the reason.
+        """Close a connection after an invalid frame, with the reason in the close frame.
 
-        What comes is read and dropped for a while: a reset would take the close frame away.
+        Incoming data is read and dropped for a while: a reset would discard the close frame.
         """
         closed = self.conn.close_sent
         if closed is not None:

@@ -1,8 +1,8 @@
-"""Connections that send by turns of the event loop.
+"""Batch the writes of a connection per turn of the event loop.
 
-The head and the body of an answer, and the frames of a WebSocket, are written one by one. Each
-would be a system call, and a packet that wakes the other side. So they wait for the end of the
-turn, and go together.
+The head and body of a response, and the frames of a WebSocket, are written one by one. Each write
+would be a system call, and a packet that wakes the peer. So they are buffered until the end of the
+turn, and sent together.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _MOST = 64 << 10
 
 
 class BatchingProtocol(HttpToolsProtocol):
-    """HTTP over connections that send by turns; a WebSocket takes them over as they are."""
+    """HTTP protocol with batched writes; WebSockets inherit the transport."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to serve a connection."""
+        """Start serving a connection."""
         super().connection_made(cast(Any, BatchingTransport(transport, self.loop)))
 
 
 class BatchingTransport:
-    """A transport whose writes of one turn are sent at its end."""
+    """A transport that sends the writes of one event loop turn together."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop):
         self._transport = transport
@@ -39,7 +39,7 @@ class BatchingTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send bytes at the end of this turn."""
+        """Queue bytes, to be sent at the end of this turn."""
         if not self._parts:
             self._loop.call_soon(self.flush)
         self._parts.append(data)

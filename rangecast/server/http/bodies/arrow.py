@@ -1,8 +1,8 @@
-"""Arrow streams as events: bounded before anything is decompressed or becomes Python objects.
+"""Arrow streams as events: bounded before anything is decompressed or converted to Python objects.
 
-A column without bytes of its own may have any number of rows, a compressed buffer any size, and one
-long text may be in every row of a dictionary. So rows and bytes are read from the messages' heads
-first, and what the columns would come to as values is worked out before they become values.
+A column without any bytes may have any number of rows, a compressed buffer may have any size, and a
+dictionary may repeat one long text in every row. So rows and bytes are first read from the message
+headers, and the size of the values is computed before they are created.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 def lines_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[bytes]:
     """Return the rows of an Arrow stream, each as a JSON text without null values.
 
-    A number that isn't finite makes a text that isn't JSON, so that its row is rejected.
+    A non-finite number makes the text invalid JSON, so that its row is rejected.
     """
     try:
         batches = batches_of_arrow(body, max_rows, max_bytes)
@@ -43,8 +43,8 @@ def lines_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[bytes]:
 
 
 def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of an Arrow stream, with at most `max_bytes` of values in all; anything
-    but an Arrow stream raises an Arrow error.
+    """Return the batches of an Arrow stream, with at most `max_bytes` of values in total; raise an
+    Arrow error if it isn't one.
     """
     _check_messages(body, max_rows, max_bytes)
     with pa.ipc.open_stream(body) as stream:
@@ -59,7 +59,7 @@ def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Reco
 
 
 def check_expanded(batches: Iterable[pa.RecordBatch], max_bytes: int) -> int:
-    """Reject batches whose values take more bytes; return the approximate bytes."""
+    """Reject batches whose values take more than `max_bytes`; return their approximate size."""
     size = sum(_expanded(column) for batch in batches for column in batch.columns)
     if size > max_bytes:
         raise _too_large(max_bytes)
@@ -105,7 +105,7 @@ def _check_messages(body: bytes, max_rows: int, max_bytes: int) -> None:
 
 
 def _extent(message: pa.Message) -> tuple[int, int]:
-    """Return the rows of a batch, and the bytes of its buffers once they are inflated."""
+    """Return the number of rows of a batch, and the decompressed size of its buffers."""
     head, body = memoryview(message.metadata), message.body
     root = _offset(head, 0)
     batch = _table(head, root, 2)
@@ -131,7 +131,7 @@ def _extent(message: pa.Message) -> tuple[int, int]:
 
 
 def _offset(head: memoryview, at: int) -> int:
-    """Return where an offset of a flatbuffer leads."""
+    """Return the target of an offset in a flatbuffer."""
     return at + int(struct.unpack_from("<I", head, at)[0])
 
 
@@ -197,7 +197,7 @@ def _expanded(array: Any) -> int:
 
 
 def _nulls_too(array: Any) -> int:
-    """Return the bytes of the values of lists, where a null counts: it is written there."""
+    """Return the bytes of the values of lists, counting nulls, which are written there."""
     return _CELL * int(array.null_count) + _expanded(array)
 
 
@@ -218,7 +218,7 @@ def _is_flat(kind: Any) -> bool:
 
 
 def _lengths(array: Any) -> Any:
-    """Return the bytes of each text."""
+    """Return the length of each text in bytes."""
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
         views = np.frombuffer(array.buffers()[1], np.int32)[::4][array.offset :][: len(array)]
         mask = np.asarray(array.is_null())
@@ -240,7 +240,7 @@ def _lines(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the values of a column; moments that Python has no type for as texts."""
+    """Return the values of a column; timestamps that Python has no type for become text."""
     kind = column.type
     if pa.types.is_duration(kind):
         texts = column.cast(pa.int64()).to_pylist()
@@ -273,5 +273,5 @@ def _is_finite(value: Any) -> bool:
 
 
 def _spelled(row: dict[str, Any]) -> bytes:
-    """Return a row with non-finite numbers spelled out, which JSON lacks."""
+    """Return a row as text with non-finite numbers spelled out, which JSON lacks."""
     return json.dumps(row, default=str).encode()

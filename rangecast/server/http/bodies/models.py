@@ -1,4 +1,4 @@
-"""Bodies of one JSON object with known fields: bounded and decompressed as all others."""
+"""Request bodies of one JSON object with known fields: bounded and decompressed like all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class _ModelRequest(Request):
-    """A request that reads `body` and `json` by the rules of this server."""
+    """A request whose `body` and `json` follow this server's limits."""
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
@@ -45,7 +45,7 @@ class _ModelRequest(Request):
 
 
 class ModelRoute(APIRoute):
-    """A route whose body, if any, is a JSON object of known fields."""
+    """A route whose body, if any, is a JSON object with known fields."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of the route."""

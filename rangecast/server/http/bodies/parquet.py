@@ -1,8 +1,8 @@
 """Parquet bodies: rejected by their page headers, before a page is decompressed.
 
-The sizes in a file's footer are claims of its writer. Arrow inflates by the head of each page, so
-all of them are read first: how large the page becomes, and by which encoding. A dictionary stays
-one, so that a long text that is in every row is held once.
+The sizes in a file's footer are unverified claims. Arrow allocates by the header of each page, so
+all headers are read first: the decompressed size of the page, and its encoding. A dictionary stays
+encoded, so that a long text repeated in every row is stored once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MAX_DEPTH = 8
 
 
 def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of a Parquet file, with at most `max_bytes` of values in all; anything but
-    a Parquet file raises an Arrow error.
+    """Return the batches of a Parquet file, with at most `max_bytes` of values in total; raise an
+    Arrow error if it isn't one.
     """
     metadata = pq.read_metadata(pa.BufferReader(body))
     if metadata.num_rows > max_rows:
@@ -116,7 +116,7 @@ def _damaged() -> RequestError:
 
 
 def _struct(body: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of a struct by their numbers, and where it ends."""
+    """Return the fields of a Thrift struct by number, and the offset of its end."""
     if depth > _MAX_DEPTH:
         raise _damaged()
     fields: dict[int, Any] = {}

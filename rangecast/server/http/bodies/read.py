@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded, inflated, and cut into events."""
+"""Read request bodies: bounded, decompressed, and split into events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body of a request, inflated; reject one that is too large before it is read."""
+    """Return the decompressed body of a request; reject one that is too large before reading it."""
     coding = request.headers.get("content-encoding", "identity").lower()
     if coding not in ("gzip", "identity"):
         raise RequestError(415, f"Content-Encoding {abbreviate(coding)}: send gzip, or plain bytes")
@@ -86,17 +86,17 @@ def _inflated(body: bytes, max_bytes: int) -> bytes:
 
 
 async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
-    """Call a function that reads this many bytes, in another thread unless they are few."""
+    """Call a function that processes `size` bytes; use another thread unless they are few."""
     return work(*arguments) if size <= INLINE_BYTES else await asyncio.to_thread(work, *arguments)
 
 
 def weight(headers: Headers, body: bytes) -> int:
-    """Return the bytes of a body for `off_loop`; an Arrow stream counts more, as it expands."""
+    """Return the size of a body for `off_loop`; an Arrow stream counts more, as it expands."""
     return MAX_BODY_BYTES if "arrow" in headers.get("content-type", "") else len(body)
 
 
 def lines_in(body: bytes) -> list[bytes]:
-    """Return the non-empty lines."""
+    """Return the non-empty lines of a body."""
     return [line for line in body.split(b"\n") if line.strip()]
 
 
@@ -163,7 +163,7 @@ def _listed(body: bytes) -> list[bytes]:
 
 
 def _from_headers(headers: Headers, body: bytes) -> bytes:
-    """Return a CloudEvent whose envelope is in the headers."""
+    """Return a CloudEvent whose attributes are in the headers."""
     envelope = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
     return _encode(envelope)[:-1] + b',"data":' + body + b"}"
 

@@ -1,4 +1,4 @@
-"""Table bodies: CSV, Parquet and Arrow, bounded before they become values."""
+"""Table bodies (CSV, Parquet, Arrow), bounded before they are converted to values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BODY = "the body"
 
 
 def is_table(kind: str) -> bool:
-    """Return whether a content type is that of a table."""
+    """Return whether a content type denotes a table."""
     return kind in (*CSV, *PARQUET, *ARROW)
 
 

@@ -1,6 +1,6 @@
-"""The OpenAPI description of the server: names, schemas and examples, apart from the handlers.
+"""OpenAPI description of the server: names, schemas and examples, separate from the handlers.
 
-schemas      what requests and answers are made of
-operations   each path and method: its name, its parameters, an example of both
-document     all of it as one document; FastAPI adds what it knows of paths and queries
+schemas      schemas of requests and responses
+operations   each path and method: its name, parameters, and examples
+document     the complete document; FastAPI contributes paths and query parameters
 """

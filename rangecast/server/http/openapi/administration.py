@@ -1,4 +1,4 @@
-"""Health, status, tokens and tenants."""
+"""OpenAPI operations of health, status, tokens and tenants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boards."""
+"""OpenAPI operations of boards."""
 
 from __future__ import annotations
 

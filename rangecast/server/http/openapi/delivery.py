@@ -1,4 +1,4 @@
-"""Consumers, their messages and pushes."""
+"""OpenAPI operations of consumers, messages and push delivery."""
 
 from __future__ import annotations
 

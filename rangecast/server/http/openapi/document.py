@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI knows of paths and queries, under public names."""
+"""The OpenAPI document: FastAPI's paths and query parameters, under public names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _EXAMPLE = {
 
 
 def install(app: FastAPI) -> None:
-    """Serve this document as an application's description; it is made on first request."""
+    """Serve this document as the application's description; it is built on the first request."""
     generate = app.openapi
 
     def described() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def install(app: FastAPI) -> None:
 
 
 def document(generated: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of an application, from the one that FastAPI generates."""
+    """Return the OpenAPI document, based on the one that FastAPI generates."""
     paths: dict[str, Any] = {}
     for path, methods in generated["paths"].items():
         paths[path] = {
@@ -113,7 +113,7 @@ def _operation(
 
 
 def _about(operation: Operation) -> str:
-    """Return the description of a response, by its schema."""
+    """Return the description of an operation's response, from its schema."""
     name = operation.answer.schema.get("$ref", "").rpartition("/")[2]
     text: str = SCHEMAS[name]["description"] if name else operation.summary
     return text

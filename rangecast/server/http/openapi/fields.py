@@ -1,4 +1,4 @@
-"""Schemas shared by others: positions, events, filters, ids, and tracks."""
+"""Schemas shared by other schemas: positions, events, filters, ids, and tracks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces, subscriptions, events and explanations."""
+"""OpenAPI operations of spaces, subscriptions, events and explanations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Description of an operation of the server, and shared parts."""
+"""Description of an API operation, and shared parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow
 
 
 class Body(NamedTuple):
-    """A body of one content type."""
+    """Request or response body of one content type."""
 
     schema: Schema
     example: Any = None
@@ -19,7 +19,7 @@ class Body(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A method of a path."""
+    """API operation: one method of one path."""
 
     id: str
     tag: str

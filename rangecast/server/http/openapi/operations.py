@@ -1,4 +1,4 @@
-"""Every path and method of the server, by which the document and the page list them."""
+"""All API operations, as listed by the document and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of requests and answers, by their public names."""
+"""Schemas of requests and responses, by public name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of JSON, as schemas have them."""
+"""Constructors of JSON schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def ref(name: str) -> Schema:
 
 
 def text(about: str = "", **more: Any) -> Schema:
-    """Return the schema of a text."""
+    """Return the schema of a string."""
     return _about({"type": "string", **more}, about)
 
 
@@ -23,27 +23,27 @@ def number(about: str = "", **more: Any) -> Schema:
 
 
 def whole(about: str = "", **more: Any) -> Schema:
-    """Return the schema of a whole number."""
+    """Return the schema of an integer."""
     return _about({"type": "integer", **more}, about)
 
 
 def flag(about: str = "") -> Schema:
-    """Return the schema of true or false."""
+    """Return the schema of a boolean."""
     return _about({"type": "boolean"}, about)
 
 
 def listed(items: Schema, about: str = "", **more: Any) -> Schema:
-    """Return the schema of a list."""
+    """Return the schema of an array."""
     return _about({"type": "array", "items": items, **more}, about)
 
 
 def mapped(values: Schema, about: str = "") -> Schema:
-    """Return the schema of an object with any keys."""
+    """Return the schema of an object with arbitrary keys."""
     return _about({"type": "object", "additionalProperties": values}, about)
 
 
 def maybe(schema: Schema) -> Schema:
-    """Return the schema of something that may be null."""
+    """Return the schema of a nullable value."""
     if "$ref" in schema:
         return {"anyOf": [schema, {"type": "null"}]}
     kinds = schema["type"]
@@ -63,7 +63,7 @@ def record(about: str, optional: dict[str, Schema] | None = None, **needed: Sche
 
 
 def closed(schema: Schema) -> Schema:
-    """Return the schema of an object that has no other keys."""
+    """Return the schema with no additional keys allowed."""
     return {**schema, "additionalProperties": False}
 
 

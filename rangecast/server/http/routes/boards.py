@@ -1,4 +1,4 @@
-"""Boards over HTTP: made and ended, their interests, and changes of their objects."""
+"""Boards over HTTP: create and delete boards, edit interests, update objects."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ async def list_objects(request: Request, board: str, after: str = "", limit: int
 
 
 def _edit(caller: Caller, entry: BoardEntry, name: str, definition: dict[str, Any]) -> PutInterest:
-    """Return the edit that makes an interest."""
+    """Return the edit that puts an interest."""
     is_integer = is_integer_id(name, definition.get("id"), "interest")
     ends = [definition.get(bound) for bound in ("position_lo", "position_hi")]
     lo, hi = (None if end is None else check_finite("position", end) for end in ends)

@@ -1,4 +1,4 @@
-"""Bulk subscriptions over HTTP: parsed in a thread, put as one edit."""
+"""Bulk subscriptions over HTTP: parsed in a thread, committed as one edit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ router = APIRouter(prefix="/v1/spaces")
 
 
 class BulkEdits(NamedTuple):
-    """The subscriptions of a body."""
+    """Subscriptions parsed from a bulk body."""
 
     edits: list[PutSubscription]
     places: Sequence[int]
@@ -50,7 +50,7 @@ class BulkEdits(NamedTuple):
     rejected: list[Rejection]
 
     def _without(self, places: set[int]) -> BulkEdits:
-        """Return the body without the edits at some rows."""
+        """Return the edits without those at the given rows."""
         kept = [at for at in range(len(self.edits)) if at not in places]
         definitions = [self.given[at] for at in kept] if self.given else self.given
         edits, rows = [self.edits[at] for at in kept], [self.places[at] for at in kept]
@@ -66,7 +66,7 @@ class Rejection(NamedTuple):
 
     @classmethod
     def of(cls, row: int, error: RangecastError) -> Rejection:
-        """Return the rejection of a row by an error."""
+        """Return the rejection of a row because of an error."""
         return cls(row, str(error), error.code or UsageError.code)
 
 
@@ -142,7 +142,7 @@ async def patch_bulk(
 def bulk_answer(
     core: Core, rejected: Sequence[Rejection], count: int, seq: int, outcome: Outcome
 ) -> Response:
-    """Return the answer to many subscriptions or interests."""
+    """Return the response to a bulk edit of subscriptions or interests."""
     answer = {
         "accepted": count,
         "inserted": outcome.inserted,
@@ -161,7 +161,7 @@ def _checked(
     *,
     is_patch: bool = False,
 ) -> tuple[BulkEdits, Read]:
-    """Return the edits of a body, without those with invalid filters; and their filters."""
+    """Return the edits of a body whose filters are valid, and the parsed filters."""
     if is_table(kind):
         broken: list[Rejection] = []
 
@@ -187,7 +187,7 @@ def _checked(
 
 
 def _each_once(bulk_edits: BulkEdits) -> BulkEdits:
-    """Reject rows whose id an earlier row has."""
+    """Reject rows that repeat the id of an earlier row."""
     first: dict[str, int] = {}
     again = {
         at: first[edit.name]
@@ -224,7 +224,7 @@ _Integer = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A subscription of a bulk that has nothing but these, as most have."""
+    """A bulk row with only the common fields, as most rows have."""
 
     id: Annotated[str, msgspec.Meta(min_length=1)] | _Integer
     filter: str
@@ -244,7 +244,7 @@ _KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl", "track"}
 def _edits_of_json(
     caller: Caller, entry: SpaceEntry, clock: Clock, body: bytes, *, is_patch: bool
 ) -> BulkEdits:
-    """Return the edits of a body, checked but for their filters."""
+    """Return the edits of a JSON body; everything but the filters is checked."""
     tenant, space = caller.tenant, entry.name
     try:
         if is_patch:  # which fields there are matters
@@ -293,7 +293,7 @@ def _edits_of_json(
 def _edits_of_batches(
     caller: Caller, entry: SpaceEntry, clock: Clock, batches: Iterator[Batch]
 ) -> BulkEdits:
-    """Return the edits of a table, checked but for their filters."""
+    """Return the edits of a table; everything but the filters is checked."""
     space, bad = TentativeSpace(entry.space), CollectedRows()
     edits: list[PutSubscription] = []
     places: list[int] = []

@@ -1,4 +1,4 @@
-"""Consumers over HTTP: made, read by pull or as a stream of server-sent events, moved."""
+"""Consumers over HTTP: create, pull, stream as server-sent events, seek."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _core(request: Request) -> Core:
 
 
 def not_linked(consumer: Consumer) -> Consumer:
-    """Return a consumer; reject one that another server moves."""
+    """Return a consumer; reject one whose cursor belongs to a link."""
     if consumer.delivery.get("kind") == KIND:
         raise RequestError(409, f"the consumer {consumer.name!r} is a link to another server")
     return consumer

@@ -1,4 +1,4 @@
-"""Push deliveries over HTTP: dead letters, secrets, a test."""
+"""Push delivery over HTTP: dead letters, secret rotation, test messages."""
 
 from __future__ import annotations
 

@@ -149,7 +149,9 @@ async def _asked(
 
 
 def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
-    """Return the ids of the subscriptions that match each event; reject events with too many."""
+    """Return the ids of the subscriptions that match each event; reject batches with too many
+    matches.
+    """
     matches: list[list[Id]] = []
     pairs, step = 0, 16
     while len(matches) < len(points):
@@ -214,14 +216,14 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
 
 
 def digest_for(key: str, body: bytes) -> str:
-    """Return the digest of the body of a request with an Idempotency-Key."""
+    """Return the digest of the body of a request with an `Idempotency-Key`."""
     if len(key) > 200:
         raise RequestError(422, "an Idempotency-Key has at most 200 characters")
     return hashlib.blake2b(body, digest_size=16).hexdigest() if key else ""
 
 
 def status_and_type(accepted: Accepted) -> tuple[int, str]:
-    """Return the status and the content type of the answer to events."""
+    """Return the status and content type of the response to published events."""
     if accepted.rejected and not accepted.count and not accepted.skipped:
         return 422, "application/problem+json"
     return 200, "application/json"

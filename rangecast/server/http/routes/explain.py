@@ -1,4 +1,4 @@
-"""Questions about the live set over HTTP: nothing is stored."""
+"""Explanations of the live set over HTTP; nothing is stored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     boxes: bool = False
 
     def explained(self) -> explain.Asked:
-        """Return the event that is explained."""
+        """Return the event to explain."""
         if self.event is None:
             raise RequestError(422, 'give {"event": {...}}')
         return explain.Asked(self.event, self.ignore_unknown, self.boxes)
@@ -137,7 +137,7 @@ async def list_shapes(
 
 
 def _passing(core: Core, entry: SpaceEntry) -> set[int]:
-    """Return the session subscriptions of a space, such as those of the page."""
+    """Return the numbers of a space's session subscriptions, such as those of the page."""
     return {
         version.number
         for consumer in list(core.registry.consumers.values())

@@ -1,4 +1,4 @@
-"""Endpoint for links of other servers: see `links`."""
+"""Endpoint for links from other servers; see `links`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def _next(
 
 
 async def _received(socket: WebSocket, connection: LinkConnection) -> bytes | None:
-    """Return the next frame; `None`: there won't be one."""
+    """Return the next frame; `None` at the end of the connection."""
     message = await socket.receive()
     if message["type"] == "websocket.disconnect":
         return None

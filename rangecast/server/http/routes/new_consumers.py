@@ -1,4 +1,4 @@
-"""Consumers that are created together with their first subscriptions: all of it, or nothing."""
+"""Create consumers together with their first subscriptions, all or nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ async def subscribed(
     *,
     create_consumer: bool,
 ) -> int:
-    """Submit subscriptions of one space, with the consumers that are missing; return their seq.
+    """Submit subscriptions of one space, creating missing consumers if allowed; return their seq.
 
-    submit   submits these consumers and then the subscriptions, as one unit
+    submit   submits the given consumers and then the subscriptions, as one unit
     """
     if not create_consumer:
         return await result_of(submit([]))

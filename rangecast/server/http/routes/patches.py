@@ -1,7 +1,7 @@
 """Partial changes of subscriptions over HTTP: fields not given stay unchanged.
 
-The log has whole subscriptions. So an edit is made of the subscription as it is and what is given,
-on the condition that it is still that one; if another edit came first, it is made again.
+The log has only whole subscriptions. So an edit merges the given fields into the current
+subscription, on condition that it hasn't changed in the meantime; if it has, the edit is retried.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def patch_subscription(
 
 
 async def unless_changed(submit: Callable[[], Awaitable[int]]) -> int:
-    """Retry a read-modify-write edit until no other one comes first; return its seq."""
+    """Submit a read-modify-write edit, retrying while others get in first; return its seq."""
     for _ in range(_ATTEMPTS):
         try:
             return await submit()
@@ -91,7 +91,7 @@ def merged_many(
     edits: Sequence[PutSubscription],
     definitions: Sequence[Mapping[str, Any]],
 ) -> tuple[list[PutSubscription], list[str]]:
-    """Return complete edits, and the ETag that each is based on; reject an unknown id."""
+    """Return complete edits, and the ETag that each is based on; reject unknown ids."""
     versions = [registry.subscription(change.tenant, space, change.name) for change in edits]
     rows = zip(versions, edits, definitions, strict=True)
     whole = [merged(registry, version, edit, values) for version, edit, values in rows]

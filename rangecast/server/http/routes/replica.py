@@ -1,4 +1,4 @@
-"""The log for another server that follows this one."""
+"""Endpoint from which a follower reads the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions by a list of their ids, over HTTP: shown, or ended as one edit."""
+"""Subscriptions by a list of ids over HTTP: shown, or deleted as one edit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def delete(request: Request, space: str) -> Any:
 
 
 async def names_of(request: Request) -> list[str]:
-    """Return the ids of a body, as texts."""
+    """Return the ids in a body, as text."""
     body = await read_body(request)
     try:
         ids = await off_loop(len(body), decode, body, _ids)

@@ -95,7 +95,7 @@ async def put_space(request: Request, space: str) -> Any:
 
 
 def _space_of(body: bytes, is_json: bool) -> tuple[Space, dict[str, Any] | None]:
-    """Return a space, and the settings of its tracks."""
+    """Return the space in a body, and its track settings."""
     if not is_json:
         return space_and_track(body.decode("utf-8", "replace"))
     rows = rows_of_body(body)
@@ -160,7 +160,7 @@ async def list_subscriptions(
 
 
 def arrival_after(after: str) -> int:
-    """Return the least subscription number after the end of a page."""
+    """Return the first subscription number after the end of a page."""
     if not after:
         return 0
     if not (after.isascii() and after.isdigit() and len(after) < 20):
@@ -172,7 +172,7 @@ def arrival_after(after: str) -> int:
 
 
 def page_of(named: Mapping[str, Item], after: str, limit: int) -> tuple[list[Item], str | None]:
-    """Return the first items after a name, and the last name if there are more."""
+    """Return up to `limit` items after a name, and the last name if there are more."""
     names = [name for name in named if name > after]
     page = heapq.nsmallest(limit, names)
     return [named[name] for name in page], page[-1] if len(names) > len(page) else None
@@ -221,13 +221,13 @@ async def put_subscription(
 
 
 def shown_put(core: Core, edit: PutSubscription, seq: int, outcome: Outcome) -> dict[str, Any]:
-    """Return the response to a subscription that was put by the edit of this seq."""
+    """Return the response to a put subscription, given the seq of its edit."""
     seen_at = position(core.epoch, seq)
     return {"id": edit.id, "position": seen_at, "created": bool(outcome.inserted)}
 
 
 def etag(seq: int) -> str:
-    """Return the mark of a subscription as the edit of this seq made it."""
+    """Return the ETag of a subscription, given the seq of its last edit."""
     return f'"{seq}"'
 
 
@@ -261,7 +261,7 @@ async def preview(request: Request, space: str) -> Any:
 def edit_of(
     caller: Caller, entry: SpaceEntry, name: str, definition: dict[str, Any], clock: Clock
 ) -> PutSubscription:
-    """Return the edit that makes a subscription, after a check of all but its filter."""
+    """Return the edit that puts a subscription; everything but the filter is checked."""
     is_integer = is_integer_id(name, definition.get("id"))
     weights = definition.get("weights") or {}
     if not isinstance(weights, dict):

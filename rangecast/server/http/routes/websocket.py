@@ -73,7 +73,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Session:
-    """One connection."""
+    """One WebSocket connection."""
 
     def __init__(self, core: Core, socket: WebSocket):
         self._core = core
@@ -97,7 +97,7 @@ class Session:
         """Bytes of the frame being processed."""
 
     async def run(self) -> None:
-        """Serve it until it ends, or until its token does."""
+        """Serve the connection until it ends or its token does."""
         try:
             async with self._limit:
                 await self._serve()
@@ -134,7 +134,7 @@ class Session:
                 await self._socket.close(code, reason)
 
     def _revoke(self, error: RequestError) -> None:
-        """Close the connection, as its token has ended."""
+        """Close the connection because its token has ended."""
         if not self._limit.expired():
             self._rejection = error
             self._limit.reschedule(asyncio.get_running_loop().time())
@@ -307,7 +307,7 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def _told(self) -> AsyncIterator[None]:
-        """Report to the client why messages can't be read, and close the connection."""
+        """Report a read error to the client, and close the connection."""
         try:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):
                 yield
@@ -400,7 +400,7 @@ _HANDLERS: dict[str, Any] = {
 
 
 def _sized(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the first messages, as many as make a frame of moderate size; at least one."""
+    """Return as many of the first messages as fit into a frame of moderate size; at least one."""
     size = 0
     for index, message in enumerate(messages):
         size += message.size
@@ -410,7 +410,7 @@ def _sized(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _decode(text: bytes) -> Any:
-    """Return a frame; the events of `publish` lie two levels deep in it."""
+    """Decode a frame; the events of `publish` are nested two levels deep in it."""
     return decode(text, max_depth=MAX_DEPTH + 2)
 
 
@@ -422,7 +422,7 @@ def _text(frame: dict[str, Any], name: str) -> str:
 
 
 def _name(frame: dict[str, Any]) -> str:
-    """Return the id of a subscription as a text; it may be an integer."""
+    """Return a subscription id as text; it may be an integer."""
     return str(frame["id"]) if type(frame.get("id")) is int else _text(frame, "id")
 
 
