@@ -1,6 +1,6 @@
-"""A set of subscriptions as plain arrays: the one thing that every structure is built from.
+"""Set of subscriptions as plain arrays: the input of every index structure.
 
-    lo, hi    (boxes, d) float64   the closed box; -inf and +inf where nothing is mentioned
+    lo, hi    (boxes, d) float64   closed box; -inf and +inf where an attribute is unrestricted
     owner     (boxes,)   int32     row of the subscription that a box belongs to, ascending
     ids       (rows,)    Arrow     user ids, all int64 or all text
     scores    (rows,)    float64
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
-    """Return a read-only, C-contiguous array; the caller's own array stays as it is."""
+    """Return a read-only, C-contiguous array; the caller's array is not modified."""
     values = np.asarray(array)
     fixed = np.ascontiguousarray(values, dtype=dtype)
     if fixed.flags.writeable and np.may_share_memory(fixed, values):
@@ -39,9 +39,9 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
 
 
 def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F64:
-    """Return events as kernels take them, contiguous and read-only; reject another shape.
+    """Return events as a contiguous, read-only array for kernels; reject other shapes.
 
-    The shape is (events, d), or (d,) if there is `one` event.
+    The shape is (events, d), or (d,) for `one` event.
     """
     if one and type(points) is np.ndarray and points.shape == (dimensions,):
         flags = points.flags
@@ -58,16 +58,16 @@ def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F
 
 
 def closed_range(lo: Any, hi: Any) -> tuple[Any, Any]:
-    """Return a range, or arrays of them, with open ends (infinities) where a value can still lie.
+    """Replace infinite ends of a range, or of arrays of ranges, by the largest finite values.
 
-    The one representation of an open end of a range: -MAX and MAX.
+    An open end of a range is always represented as -MAX or MAX.
     """
     return np.maximum(lo, -MAX), np.minimum(hi, MAX)
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Subscriptions as boxes, in order of arrival. Make one with `Boxes.of`."""
+    """Subscriptions as boxes, in order of arrival. Create it with `Boxes.of`."""
 
     lo: F64
     hi: F64
@@ -90,7 +90,7 @@ class Boxes:
         weights: npt.ArrayLike | None = None,
         space: Space | None = None,
     ) -> Boxes:
-        """Check the arrays and bundle them. Without `owner` each box is a subscription."""
+        """Validate and bundle the arrays. Without `owner`, each box is a subscription."""
         lo, hi = frozen(lo, np.float64), frozen(hi, np.float64)
         if lo.ndim != 2 or lo.shape != hi.shape or lo.shape[1] == 0:
             raise UsageError(f"lo and hi take the shape (boxes, d); given: {lo.shape}, {hi.shape}")
@@ -133,16 +133,16 @@ class Boxes:
 
     @cached_property
     def box_offsets(self) -> I64:
-        """First box of each subscription, and the number of boxes at the end."""
+        """Index of the first box of each subscription, followed by the number of boxes."""
         return frozen(np.searchsorted(self.owner, np.arange(self.rows + 1)), np.int64)
 
     @cached_property
     def mentions(self) -> Bool:
-        """Which attributes each box mentions, (boxes, d)."""
+        """Mask of the attributes that each box restricts, (boxes, d)."""
         return frozen(~((self.lo == -np.inf) & (self.hi == np.inf)), np.bool_)
 
     def take(self, rows: Iterable[int] | AnyArray) -> Boxes:
-        """Return the subscriptions of these rows, in this order."""
+        """Return the subscriptions at these rows, in this order."""
         wanted = np.asarray(rows, dtype=np.int64)
         first = self.box_offsets
         counts = first[wanted + 1] - first[wanted]
@@ -172,7 +172,7 @@ class Boxes:
 
 
 def id_array(ids: Any) -> pa.Array:
-    """Return user ids as one Arrow array, int64 or text; reject anything else, and a mixture."""
+    """Return user ids as one Arrow array, int64 or text; reject other and mixed types."""
     detail = ""
     try:
         array = ids if isinstance(ids, pa.Array) else pa.array(ids)

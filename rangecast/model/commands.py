@@ -1,8 +1,8 @@
-"""Commands that change a set, one per row of a file or table, in the order of the rows.
+"""Edits of a set, one per row of a file or table, applied in row order.
 
-Columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions have,
-`filter`, or <attribute>_lo and <attribute>_hi, which an unsubscribe leaves empty. `before` says
-before which event a command comes, where there are events. `seq` may be there.
+Columns: `command` (subscribe, unsubscribe or replace), `id`, and the columns of subscriptions:
+`filter`, or <attribute>_lo and <attribute>_hi, which are empty for an unsubscribe. With events,
+`before` is the event that the edit precedes. `seq` is optional.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORDS = ("subscribe", "unsubscribe", "replace")
 
 
 class Commands(NamedTuple):
-    """Commands in order."""
+    """Edits in order."""
 
     words: list[str]
     ids: pa.Array
@@ -41,7 +41,7 @@ class Commands(NamedTuple):
     """As given; `None`: there is no such column."""
 
     def check(self, known: Container[Id]) -> None:
-        """Reject commands of which one would fail on a set with these ids, before any is done."""
+        """Reject all edits if any of them would fail on a set with these ids."""
         live: dict[Id, bool] = {}
         for at, (word, id_) in enumerate(zip(self.words, self.ids.to_pylist(), strict=True)):
             exists = live.get(id_, id_ in known)
@@ -52,9 +52,9 @@ class Commands(NamedTuple):
             live[id_] = word != "unsubscribe"
 
     def messages(self, forwards: Forwards) -> pa.Table:
-        """Return what to advertise, in order: command, action, subscription, exposed.
+        """Return the messages to advertise, in order: command, action, subscription, exposed.
 
-        Exposed is what is sent because its coverer leaves or shrinks, not what the command brings.
+        A subscription is exposed if it is sent because its coverer is removed or shrinks.
         """
         table = forwards.table()
         own = self.ids.take(table["command"].combine_chunks())
@@ -65,9 +65,9 @@ class Commands(NamedTuple):
         return pa.table({**columns, "exposed": exposed})
 
     def runs(self) -> Iterator[tuple[str, int, int]]:
-        """Yield what can be done together: a word, its first command, and how many follow it.
+        """Yield runs of edits that can be applied together: command, first index, count.
 
-        A replace comes alone: the next one may be of the same id.
+        A replace is always a run of its own, because the next one may have the same id.
         """
         first = 0
         for word, some in groupby(self.words):
@@ -78,9 +78,9 @@ class Commands(NamedTuple):
 
 
 def as_commands(value: Any, space: Space, kind: type | None = None) -> Commands:
-    """Return the commands of a file or table; those that were read before as they are.
+    """Read edits from a file or table; return existing `Commands` unchanged.
 
-    `kind` is that of the ids of the set: in CSV and JSON Lines, `7` may be a text or an integer.
+    `kind` is the id type of the set: in CSV and JSON Lines, `7` may be a text or an integer.
     """
     if isinstance(value, Commands):
         return value
@@ -111,7 +111,7 @@ def as_commands(value: Any, space: Space, kind: type | None = None) -> Commands:
 
 
 def _table(value: Any, space: Space) -> tuple[pa.Table, bool, str]:
-    """Return the rows, whether ids that are texts may stand for integers, and their name."""
+    """Return the rows, whether text ids may stand for integers, and the source's name."""
     if not isinstance(value, str | Path):
         return table_of(value, "commands"), False, "commands"
     batches = [batch.arrow() for batch in read_batches(value, exact=exact_columns(space))]
@@ -120,7 +120,7 @@ def _table(value: Any, space: Space) -> tuple[pa.Table, bool, str]:
 
 
 def _boxes(table: pa.Table, comes: Bool, space: Space, source: str) -> Boxes:
-    """Return what commands bring. What an unsubscribe has beside its id counts for nothing."""
+    """Return the boxes of edits. Other columns of an unsubscribe are ignored."""
     own = [name for name in ("command", "id", "seq", "before") if name in table.column_names]
     mask = pa.array(comes, pa.bool_())
     columns = {"id": pa.array(np.arange(len(table)))}

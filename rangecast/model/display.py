@@ -1,7 +1,7 @@
-"""Objects as one short line and as a small HTML table: what a prompt and a notebook show.
+"""Display of objects in prompts and notebooks: one short line, or a small HTML table.
 
-Both are bounded, however large the object is, and show ids of any content: a line has no line
-breaks and no control characters, HTML is escaped.
+The size of both is bounded. Ids with any content are safe: lines have no line breaks or control
+characters, and HTML is escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CELL = 300
 
 
 def brief(value: Any, width: int = _WIDTH) -> str:
-    """Return the repr of a value, cut to at most this many characters."""
+    """Return the repr of a value, truncated to `width` characters."""
     if isinstance(value, str) and len(value) > width:
         value = value[:width] + "..."
     try:
@@ -31,12 +31,12 @@ def brief(value: Any, width: int = _WIDTH) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text, cut to at most this many characters."""
+    """Truncate a text to `width` characters."""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def few(items: Iterable[Any], total: int, most: int = ITEMS) -> str:
-    """Return the first of some items as a list, and how many there are if that isn't all."""
+    """Return the first items as a list, and the total number if some are left out."""
     shown = [brief(item) for item in islice(items, most)]
     if total > len(shown):
         shown.append(f"... {total:,} in all")
@@ -44,11 +44,11 @@ def few(items: Iterable[Any], total: int, most: int = ITEMS) -> str:
 
 
 def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], total: int) -> str:
-    """Return the first rows as a table; the last line says how many more there are.
+    """Return the first rows as an HTML table; the last line says how many are left out.
 
-    title   what it is, in one line
-    rows    cells that are texts are shown as they are, others by their repr
-    total   the number of all rows
+    title   one-line title
+    rows    texts are shown as they are, other cells by their repr
+    total   total number of rows
     """
     shown = list(islice(rows, ROWS))
     lines = [_row("th", header), *(_row("td", cells) for cells in shown)]
@@ -68,5 +68,5 @@ def _cell(value: Any) -> str:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return a number of things in words: 1 row, 2 rows."""
+    """Return a count with its noun: 1 row, 2 rows."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""Why does, or doesn't, a subscription match an event? Attribute by attribute, box by box."""
+"""Explain why a subscription matches an event or not, by box and attribute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DAY = 86_400e6
 
 @dataclass(frozen=True)
 class Line:
-    """One attribute of one box against one event."""
+    """Comparison of one attribute of one box with an event."""
 
     attribute: str
     wanted: str
@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """All boxes of a subscription against one event, attribute by attribute; printed, a verdict."""
+    """Comparison of all boxes of a subscription with one event. `str` gives the verdict."""
 
     subscription: Any
     boxes: list[list[Line]]
@@ -59,7 +59,7 @@ class Explanation:
         return self.verdict
 
     def _repr_html_(self) -> str:
-        """Return the box that contains the event, or lacks least, as a table, for notebooks."""
+        """Return the matching box, or the nearest one, as a table, for notebooks."""
         rows = "".join(
             f"<tr><td>{escape(line.wanted)}</td><td>{escape(line.value)}</td>"
             f"<td>{'in' if line.holds else 'OUT'}</td><td>{escape(line.distance)}</td></tr>"
@@ -70,12 +70,12 @@ class Explanation:
 
     @property
     def matches(self) -> bool:
-        """Whether at least one box contains the event."""
+        """Return whether at least one box contains the event."""
         return any(all(line.holds for line in box) for box in self.boxes)
 
     @property
     def verdict(self) -> str:
-        """The answer in one line."""
+        """Return the verdict in one line."""
         name = self.subscription
         if self.matches:
             return f"{name} matches: every attribute that it mentions holds."
@@ -84,14 +84,14 @@ class Explanation:
 
 
 def failures(box: list[Line]) -> str:
-    """Return what of a box an event fails, in words; nothing if it holds."""
+    """Describe the conditions of a box that an event fails; empty if it matches."""
     return "; ".join(f"{line.wanted} fails at {line.value}" for line in box if not line.holds)
 
 
 def explain_match(
     space: Space, boxes: Boxes, row: int, point: F64, values: dict[str, Any]
 ) -> Explanation:
-    """Compare one subscription with one event; `values` are the event's as the user gave them."""
+    """Compare one subscription with one event; `values` are the event's original values."""
     first, end = boxes.box_offsets[row : row + 2].tolist()
     lines = [
         [
@@ -109,7 +109,7 @@ def explain_match(
 
 
 def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point: F64) -> None:
-    """Put shapes in place of the bounds of the boxes that cover them."""
+    """Replace the bounds of covering boxes by the shapes that they cover."""
     for axis, sides in zip(places.axes, places.coordinates, strict=True):
         if lo[axis] == -math.inf:
             continue
@@ -143,7 +143,7 @@ def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point:
 
 
 def _arithmetic_line(space: Space, attribute: Arithmetic, number: float, point: F64) -> Line:
-    """Return the arithmetic of a box against an event."""
+    """Compare the arithmetic of a box with an event."""
     word = attribute.literal(number)
     comparisons = compared(space, attribute, word, point)
     value = "; ".join(comparison.value for comparison in comparisons)
@@ -159,7 +159,7 @@ def _arithmetic_line(space: Space, attribute: Arithmetic, number: float, point: 
 
 
 def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[int]:
-    """Return the subscriptions, by row, that don't hold a point but lack least, nearest first."""
+    """Return the rows of the non-matching subscriptions nearest to a point, nearest first."""
     if not boxes.rows:
         return []
     lack = np.minimum.reduceat(lack_of(space, boxes.lo, boxes.hi, point), boxes.box_offsets[:-1])
@@ -169,11 +169,11 @@ def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[in
 
 
 def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
-    """Return what each box lacks to match a point: how many attributes, then how far off they are.
+    """Return each box's distance from matching: failing attributes, then how far off they are.
 
-    As complex numbers, which NumPy orders by the first part, then by the second. An attribute is
-    off by its gap beside the value (or 1, if that is more; a day for moments): gap / (gap + value),
-    so of two bounds the closer counts less. One without an order, or without a value, is off by 1.
+    The result is complex, because NumPy orders complex numbers by real, then imaginary part. An
+    attribute is off by gap / (gap + value), where value is at least 1 (a day for timestamps), so
+    the closer of two bounds counts less. An attribute without an order or a value is off by 1.
     """
     off = (lo > point) | (point > hi)
     share = np.ones(off.shape)
@@ -201,9 +201,9 @@ def _lack_shapes(
     point: F64,
     texts: set[int],
 ) -> None:
-    """Write which shapes a point is outside of, and about how far, in place of their boxes.
+    """Replace the lack of covering boxes by whether, and how far, a point is outside their shapes.
 
-    texts   axes of the patterns of texts, which hold or don't
+    texts   axes of text patterns, which either match or do not
     """
     lo, hi = bounds
     for axis, sides in zip(places.axes, places.coordinates, strict=True):
@@ -266,7 +266,7 @@ def _distance(attribute: Attribute, lo: float, hi: float, coordinate: float) -> 
 
 
 def _gap(attribute: Attribute, start: float, end: float) -> Any:
-    """Return the difference of two coordinates, in the attribute's own terms."""
+    """Return the difference of two coordinates in the attribute's own unit."""
     if abs(start) == MAX or abs(end) == MAX:
         return math.inf
     if isinstance(attribute, Number):

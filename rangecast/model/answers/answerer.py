@@ -1,7 +1,7 @@
-"""Answering of events, whatever the verb: points in, Arrow columns out.
+"""Interface of answerers for all verbs: points in, Arrow columns out.
 
-`match.answerer` and `rank.answerer` have one each. The shell writes their columns to a file,
-Spark's workers hand them on, and answers in the order of a file are sorted from them.
+`match.answerer` and `rank.answerer` implement it. The shell writes the columns to a file, and
+Spark's workers pass them on. Answers in file order are sorted from them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rangecast.kernels.arrays import F64, I64
 
 
 class Choice(NamedTuple):
-    """A structure, and why it was chosen, in one line."""
+    """Chosen index structure, with a one-line reason."""
 
     name: str
     why: str
 
 
 class Answers(NamedTuple):
-    """The answers to events one after the other, some rows for each of them."""
+    """Answers to consecutive events, zero or more rows per event."""
 
     first: int
     """The first of these events."""
@@ -33,48 +33,49 @@ class Answers(NamedTuple):
 
     @property
     def events(self) -> I64:
-        """The event of each row."""
+        """Return the event index of each row."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets)) + self.first
 
 
 class Answerer(Protocol):
-    """A structure over a set of subscriptions that answers events; it can be pickled."""
+    """Index over a set of subscriptions that answers events. It can be pickled."""
 
     @property
     def ids(self) -> pa.Array:
-        """The subscriptions, in order of arrival."""
+        """Ids of the subscriptions, in order of arrival."""
 
     @property
     def choice(self) -> Choice:
-        """The structure, and why it was chosen."""
+        """Chosen index structure, with the reason."""
 
     @property
     def memory(self) -> int:
-        """Bytes of the structure."""
+        """Size of the index in bytes."""
 
     @property
     def best(self) -> int | None:
-        """Number of answers per event that count, by score; `None`: all, by arrival."""
+        """Maximum number of answers per event, by score; `None` returns all, by arrival."""
 
     @property
     def only_holders(self) -> bool:
-        """Whether only a subscription that matches an event can answer it."""
+        """Whether only matching subscriptions can be answers."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its answers."""
+        """Schema of the answer columns."""
 
     def as_part(self, gone: I64, *, is_merged: bool = True) -> Answerer:
-        """Return it as a part of a set that lacks the subscriptions that arrived at these times.
+        """Return this answerer as one part of a set, without the removed subscriptions.
 
+        gone        arrival numbers of the removed subscriptions
         is_merged   whether its answers are merged with those of other parts (`merge_parts`)
         """
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield the answers to events (n, d) in pieces of bounded size, all of an event in one."""
+        """Yield the answers to events (n, d) in bounded chunks; an event is never split."""
 
 
 def warm(answerer: Answerer, dimensions: int) -> None:
-    """Compile what answers one event and what answers many."""
+    """Compile the kernels for single events and for batches."""
     for events in (1, 4096):
         next(iter(answerer.answers(np.full((events, dimensions), np.inf))), None)

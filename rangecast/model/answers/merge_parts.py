@@ -1,7 +1,7 @@
-"""The answers of several parts of a set as one answer, in the order of the whole set.
+"""Merge the answers of several parts of a set, in the order of the whole set.
 
-Each part answers for its own subscriptions, in order of their arrival or best first. An answer that
-is to be merged has a column `ARRIVAL`, whose numbers say which of two subscriptions arrived first.
+Each part answers for its own subscriptions, in order of arrival or best first. Answers to be merged
+have a column `ARRIVAL` that gives the order of arrival across parts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PartAnswers(NamedTuple):
 
 @jit
 def _order(events: I64, arrival: I64, offsets: I64, order: I64) -> None:
-    """Write the rows by event, then by arrival; `offsets` says where each event's rows begin."""
+    """Sort rows by event, then by arrival, into `order`; `offsets` holds each event's first row."""
     ends = offsets[:-1].copy()
     for row in range(len(events)):
         order[ends[events[row]]] = row
@@ -55,9 +55,9 @@ def _order(events: I64, arrival: I64, offsets: I64, order: I64) -> None:
 
 
 def merge(first: int, events: int, parts: Sequence[PartAnswers], best: int | None) -> Answers:
-    """Return the answers to this many events, of which `first` is the first, as one.
+    """Merge the parts' answers to `events` consecutive events, starting at `first`.
 
-    best   how many of an event's answers count, by score, then by arrival; `None`: all, by arrival
+    best   maximum number of answers per event, by score, then by arrival; `None`: all, by arrival
     """
     of_event = np.concatenate([part.events for part in parts])
     columns = {
@@ -81,12 +81,12 @@ def merge(first: int, events: int, parts: Sequence[PartAnswers], best: int | Non
 
 
 def arrivals_of(arrival: I64 | None, rows: I32 | I64) -> pa.Array:
-    """Return when these rows of a part arrived."""
+    """Return the arrival numbers of rows of a part."""
     return pa.array(rows.astype(np.int64) if arrival is None else arrival[rows])
 
 
 def dead_rows(arrival: I64 | None, rows: int, gone: I64) -> Bool | None:
-    """Return which rows of a part arrived at one of these times, ascending; `None`: no row did."""
+    """Return a mask of the rows whose arrival number is in `gone`, or `None` if none is."""
     places = gone if arrival is None else np.searchsorted(arrival, gone)
     there = places < rows
     if arrival is not None:

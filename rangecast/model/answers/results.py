@@ -1,8 +1,8 @@
-"""Results of many questions or commands at once: a sequence with one item per question.
+"""Results of many queries or edits: a sequence with one item per query.
 
-`r[i]` is the result of the i-th one (negative: counted from the end), `r[i:j]` a list of results,
-`len` and iteration go through all of them, `table()`, `to_pandas()` and `to_polars()` have
-everything as columns.
+`r[i]` is the i-th result (negative indexes count from the end), and `r[i:j]` is a list of results.
+`len` and iteration cover all results. `table()`, `to_pandas()` and `to_polars()` return all of them
+as columns.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ def _need(library: str) -> Any:
 
 
 class Results(Sequence[Item]):
-    """Columns that are read as a sequence. A subclass says how many items, which, and its table."""
+    """Sequence view of columns. Subclasses define its length, items and table."""
 
     __slots__ = ()
 
     def _item(self, index: int) -> Item:
-        """Return an item by its place, which is there."""
+        """Return the item at a valid, non-negative index."""
         raise NotImplementedError
 
     def table(self) -> pa.Table:
-        """Return everything as an Arrow table."""
+        """Return all results as an Arrow table."""
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """Return everything as a pandas DataFrame."""
+        """Return all results as a pandas DataFrame."""
         _need("pandas")
         return self.table().to_pandas()
 
     def to_polars(self) -> Any:
-        """Return everything as a Polars DataFrame."""
+        """Return all results as a Polars DataFrame."""
         return _need("polars").from_arrow(self.table())
 
     def __repr__(self) -> str:
@@ -70,19 +70,19 @@ class Results(Sequence[Item]):
         return html_table(title, self._header(), map(self._cells, places), len(self))
 
     def _size(self) -> str:
-        """Return in words how much it is."""
+        """Return a short description of the size."""
         return counted(len(self), "result")
 
     def _header(self) -> tuple[str, ...]:
-        """Return the columns of its HTML table."""
+        """Return the column names of the HTML table."""
         return "", "result"
 
     def _cells(self, index: int) -> tuple[Any, ...]:
-        """Return the cells of a row of its HTML table."""
+        """Return the cells of one row of the HTML table."""
         return self._label(index), self._item(index)
 
     def _label(self, index: int) -> Any:
-        """Return what the question at a place is called."""
+        """Return the label of the query at an index."""
         return index
 
     @overload
@@ -92,7 +92,7 @@ class Results(Sequence[Item]):
     def __getitem__(self, index: slice) -> list[Item]: ...
 
     def __getitem__(self, place: SupportsIndex | slice) -> Item | list[Item]:
-        """Return the item at a place; a negative one counts from the end. A slice is a list."""
+        """Return the item at an index (negative: from the end), or a list for a slice."""
         size = len(self)
         if isinstance(place, slice):
             return [self._item(at) for at in range(*place.indices(size))]

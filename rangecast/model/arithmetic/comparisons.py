@@ -1,4 +1,4 @@
-"""Comparisons of filters as literals: checked, as canonical texts, and as programs."""
+"""Arithmetic comparisons as literals: validation, canonical text and compilation to programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SUM, _PRODUCT, _SIGNED, _ATOM = 1, 2, 3, 4
 
 
 def literals_of(space: Space, text: str, node: Condition, *, negated: bool) -> list[str]:
-    """Return the literals of a condition, as texts: all must hold, or, negated, one of them."""
+    """Return a condition as literals: all must match, or any one of them if negated."""
     attribute = arithmetic_of(space, text, node)
     literals = []
     for comparison in node.terms:
@@ -55,7 +55,7 @@ def literals_of(space: Space, text: str, node: Condition, *, negated: bool) -> l
 
 
 def arithmetic_of(space: Space, text: str, node: Condition) -> Arithmetic:
-    """Return the attribute whose words comparisons are."""
+    """Return the space's arithmetic attribute; raise if it has none."""
     for attribute in space:
         if isinstance(attribute, Arithmetic):
             return attribute
@@ -136,12 +136,12 @@ def _number(word: Word) -> float:
 
 
 def has_attributes(operand: Operand) -> bool:
-    """Whether an operand mentions an attribute."""
+    """Return whether an operand refers to an attribute."""
     return any(_is_name(word) for word in leaves_of(operand))
 
 
 def mirrored(comparison: Comparison) -> Comparison:
-    """Return a comparison with its sides exchanged."""
+    """Return a comparison with its sides swapped."""
     left, sign, right = comparison
     return right, _MIRRORED[sign], left
 
@@ -153,7 +153,7 @@ def values_of(space: Space, comparison: Comparison, point: F64) -> list[float]:
 
 
 def operand_text(operand: Operand, least: int = 0) -> str:
-    """Return the text of an operand, in parentheses if it binds less closely than needed."""
+    """Return the text of an operand, parenthesized if its precedence is below `least`."""
     if isinstance(operand, Word):
         if _is_name(operand):
             return name_text(name_of(str(operand)))
@@ -172,7 +172,7 @@ def operand_text(operand: Operand, least: int = 0) -> str:
 
 
 def program_of(space: Space, comparison: Comparison) -> tuple[F64, bool]:
-    """Return the program of a comparison, and whether its sides are exchanged."""
+    """Return the program of a comparison, and whether its sides are swapped."""
     left, sign, right = comparison
     first, second = _steps(space, left), _steps(space, right)
     is_swapped = first[0] < second[0]
@@ -184,7 +184,7 @@ def program_of(space: Space, comparison: Comparison) -> tuple[F64, bool]:
 
 
 def _steps(space: Space, operand: Operand) -> tuple[int, list[tuple[int, float]]]:
-    """Return how many places of the stack an operand needs, and its steps."""
+    """Return the stack depth that an operand needs, and its instructions."""
     if isinstance(operand, Word):
         if _is_name(operand):
             return 1, [(programs.LOAD, float(space.axes[name_of(str(operand))]))]
@@ -207,7 +207,7 @@ def _steps(space: Space, operand: Operand) -> tuple[int, list[tuple[int, float]]
 
 
 def programs_of(space: Space, attribute: Arithmetic, word: str) -> list[F64]:
-    """Return the programs of a word, one per literal."""
+    """Return the programs of a conjunction, one per literal."""
     return [_read(space, attribute, literal) for literal in attribute.literals_in(word)]
 
 
@@ -219,7 +219,7 @@ def _read(space: Space, attribute: Arithmetic, literal: str) -> F64:
 
 
 def comparison_of(space: Space, literal: str) -> Comparison:
-    """Return what a literal compares."""
+    """Parse a literal into a comparison."""
     node = read_tree(literal, space.names)
     if not isinstance(node, Condition) or node.form != "arithmetic":
         raise FilterError(f"{clipped(literal)} is no comparison of numbers")

@@ -1,4 +1,4 @@
-"""Comparisons against one event, for people: `x + y is 12.5`, `at most 10 asked`."""
+"""Explain comparisons for one event: `x + y is 12.5`, `at most 10 asked`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIRST, _LAST, _WIDTH = 3, 4, 6
 
 
 class Compared(NamedTuple):
-    """A literal against an event."""
+    """Result of evaluating one literal on an event."""
 
     value: str
     asked: str
@@ -40,7 +40,7 @@ class Compared(NamedTuple):
 
 
 def compared(space: Space, attribute: Arithmetic, word: str, point: F64) -> list[Compared]:
-    """Return the literals of a word against an event, those that fail if there are any."""
+    """Evaluate the literals of a conjunction on an event; return the failing ones, if any."""
     comparisons = [_compared(space, literal, point) for literal in attribute.literals_in(word)]
     return [comparison for comparison in comparisons if not comparison.holds] or comparisons
 
@@ -64,7 +64,7 @@ def _compared(space: Space, literal: str, point: F64) -> Compared:
 
 @jit
 def _lacks(table: I64, words: I64, point: F64, shares: F64) -> None:
-    """Write how far each word is from holding, from 0 to 1; 1 if a side is undefined."""
+    """Write how far each conjunction is from matching, from 0 to 1; 1 if a side is undefined."""
     programs = pointers(opened(table, Programs))
     at = pointer(point, 0)
     for i in range(len(words)):
@@ -83,7 +83,7 @@ def _lacks(table: I64, words: I64, point: F64, shares: F64) -> None:
 
 
 def lacks(places: Places, axis: int, words: F64, point: F64) -> F64:
-    """Return how far each of some words is from holding at a point, (d,), from 0 to 1."""
+    """Return how far each conjunction is from matching a point (d,), from 0 to 1."""
     tables = places.tables()
     numbers = tables.word_of[tables.place_of_axis[axis], words.astype(np.int64)]
     shares = np.empty(len(words))

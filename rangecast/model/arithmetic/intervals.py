@@ -1,10 +1,10 @@
-"""Interval arithmetic: what a comparison means for the ranges of its attributes.
+"""Interval arithmetic: derive ranges of attributes from comparisons.
 
-Forward, the range of each step of a program follows from those of its operands. Rounding keeps the
-order of numbers, so the ends of the operands' ranges give the ends of the result's, exactly.
-Backward, the range of a step bounds its operands. There the exact result may be half a step of
-doubles beside the rounded one, and the bound that is computed is rounded itself: both are widened
-outward, by a whole step, so that no event is lost.
+The forward pass computes the range of each instruction from the ranges of its operands. Rounding is
+monotonic, so the ends of the operands' ranges give the exact ends of the result's range.
+The backward pass narrows the operands by the range of the result. There the exact result may differ
+from the rounded one by half an ulp, and the computed bound is itself rounded. Both are widened
+outward by a whole ulp, so that no event is lost.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _up(x: float) -> float:
 
 @jit
 def _forward_one(operation: int, a: float, b: float) -> tuple[float, float]:
-    """Return the range of -x or abs(x), x from a to b."""
+    """Return the range of -x or abs(x) for x in [a, b]."""
     if operation == NEGATE:
         return -b, -a
     if a >= 0.0:
@@ -66,9 +66,9 @@ def _forward_one(operation: int, a: float, b: float) -> tuple[float, float]:
 
 @jit
 def _forward(operation: int, a: float, b: float, c: float, d: float) -> tuple[float, float, bool]:
-    """Return the range of a result, and whether it may be undefined; x from a to b, y from c to d.
+    """Return the range of a result for x in [a, b], y in [c, d], and whether it may be undefined.
 
-    The range may be infinite where a result isn't finite.
+    The range may be infinite where a result is not finite.
     """
     if operation in (SUBTRACT_FROM, DIVIDE_INTO):
         a, b, c, d = c, d, a, b
@@ -95,7 +95,7 @@ def _forward(operation: int, a: float, b: float, c: float, d: float) -> tuple[fl
 
 @jit
 def _meet(low: F64, high: F64, at: int, lower: float, upper: float) -> None:
-    """Narrow the range of a step; bounds that aren't numbers say nothing."""
+    """Intersect the range of an instruction with [lower, upper]; NaN bounds are ignored."""
     if lower > low[at]:
         low[at] = lower
     if upper < high[at]:
@@ -104,7 +104,7 @@ def _meet(low: F64, high: F64, at: int, lower: float, upper: float) -> None:
 
 @jit
 def _quotient(z0: float, z1: float, y0: float, y1: float) -> tuple[float, float]:
-    """Return a range of z / y that is wide enough; y isn't 0 in its range."""
+    """Return a conservative range of z / y; the range of y does not contain 0."""
     if y0 <= 0.0 <= y1:
         return -np.inf, np.inf
     p, q, r, s = z0 / y0, z0 / y1, z1 / y0, z1 / y1
@@ -113,20 +113,20 @@ def _quotient(z0: float, z1: float, y0: float, y1: float) -> tuple[float, float]
 
 @jit
 def _times(x: float, y: float) -> float:
-    """Return a product of ends of ranges: an infinite end stands for finite values."""
+    """Multiply two range ends; an infinite end stands for finite values."""
     return 0.0 if x == 0.0 or y == 0.0 else x * y
 
 
 @jit
 def _product(z0: float, z1: float, y0: float, y1: float) -> tuple[float, float]:
-    """Return a range of z * y that is wide enough."""
+    """Return a conservative range of z * y."""
     p, q, r, s = _times(z0, y0), _times(z0, y1), _times(z1, y0), _times(z1, y1)
     return _down(min(min(p, q), min(r, s))), _up(max(max(p, q), max(r, s)))
 
 
 @jit
 def _backward(operation: int, low: F64, high: F64, at: int, x: int, y: int) -> None:
-    """Narrow the operands of a step by its result."""
+    """Narrow the operands of an instruction by the range of its result."""
     if operation in (SUBTRACT_FROM, DIVIDE_INTO):
         x, y = y, x
         operation = SUBTRACT if operation == SUBTRACT_FROM else DIVIDE
@@ -167,7 +167,7 @@ def _backward(operation: int, low: F64, high: F64, at: int, x: int, y: int) -> N
 
 @jit
 def _decided(comparison: int, a: float, b: float, c: float, d: float) -> int:
-    """Return the outcome of comparing an interval from a to b with one from c to d."""
+    """Return the outcome of comparing the interval [a, b] with [c, d]."""
     if comparison in (GREATER, AT_LEAST):
         a, b, c, d = c, d, a, b
         comparison = LESS if comparison == GREATER else AT_MOST
@@ -184,7 +184,7 @@ def _decided(comparison: int, a: float, b: float, c: float, d: float) -> int:
 
 @jit
 def _narrow_sides(comparison: int, low: F64, high: F64, x: int, y: int) -> None:
-    """Narrow the two sides of a comparison by each other."""
+    """Narrow both sides of a comparison by each other."""
     if comparison in (GREATER, AT_LEAST):
         x, y = y, x
         comparison = LESS if comparison == GREATER else AT_MOST
@@ -212,10 +212,10 @@ def _narrow(
     high: F64,
     child: I64,
 ) -> int:
-    """Narrow a box, lo and hi, by one program; return the outcome of the program in it.
+    """Narrow the box [lo, hi] by one program; return the program's outcome in the box.
 
-    whole, domains   (d,), (d, 2) which attributes are whole numbers, and their domains
-    low, high, child scratch: the range of each step, and its operands, (steps, 2)
+    whole, domains   (d,), (d, 2) which attributes are integers, and their domains
+    low, high, child scratch: range of each instruction, and its operands, (steps, 2)
     """
     stack = child[:, 2]
     depth, may_be_undefined = 0, False
@@ -275,11 +275,11 @@ def _narrow(
 
 @jit
 def narrowed(n: F64, ends: I64, lo: F64, hi: F64, whole: Bool, domains: F64) -> int:
-    """Narrow a box, lo and hi, (d,), by programs that must all hold.
+    """Narrow the box [lo, hi], (d,), by programs that must all match.
 
-    Return what they come to in the box as it was given.
+    Return their combined outcome in the original box.
 
-    n, ends   all programs behind each other; where each one begins, and the end of the last
+    n, ends   concatenated programs; the start of each one, and the end of the last
     """
     low, high = np.empty(_STEPS), np.empty(_STEPS)
     child = np.empty((_STEPS, 3), np.int64)

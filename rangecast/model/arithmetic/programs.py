@@ -1,8 +1,8 @@
-"""Programs of a stack machine for comparisons, and the kernel that runs them.
+"""Stack-machine programs for comparisons, and the kernel that runs them.
 
-A program is pairs of numbers: an operation, and an axis or a constant where it needs one. The last
-operation compares the two values that are left. The deeper operand comes first, so that a condition
-of the largest size needs at most 8 places on the stack, which are local variables.
+A program is a sequence of pairs: an opcode, and an axis or constant where needed. The last opcode
+compares the two remaining values. The deeper operand is evaluated first, so a condition of the
+maximum size needs at most 8 stack slots, which are local variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = 12, 13, 14, 15, 16, 17
 
 @jit
 def operate(operation: int, x: float, y: float) -> float:
-    """Return the result of an operation with two operands; not finite: it is undefined."""
+    """Apply a binary operation; a result that is not finite means undefined."""
     if operation == ADD:
         return x + y
     if operation == SUBTRACT:
@@ -40,7 +40,7 @@ def operate(operation: int, x: float, y: float) -> float:
 
 @jit
 def compare(operation: int, x: float, y: float) -> bool:
-    """Whether a comparison holds."""
+    """Return whether a comparison of two values is true."""
     if operation == LESS:
         return x < y
     if operation == AT_MOST:
@@ -54,9 +54,9 @@ def compare(operation: int, x: float, y: float) -> bool:
 
 @jit
 def sides(n: Any, first: int, last: int, points: Any, event: int) -> tuple[int, float, float]:
-    """Return the comparison of a program and its two values; -1 if one of them is undefined.
+    """Return the comparison opcode of a program and the values of both sides; -1 if undefined.
 
-    The program is n[first] to n[last - 1]; the event's coordinates begin at points[event].
+    The program is n[first] to n[last - 1]; the event's coordinates start at points[event].
     """
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
     for i in range(first, last - 2, 2):
@@ -78,6 +78,6 @@ def sides(n: Any, first: int, last: int, points: Any, event: int) -> tuple[int, 
 
 @jit
 def comparison_holds(n: Any, first: int, last: int, points: Any, event: int) -> bool:
-    """Whether a program holds for an event."""
+    """Return whether a program matches an event."""
     operation, x, y = sides(n, first, last, points, event)
     return operation >= 0 and compare(operation, x, y)

@@ -1,4 +1,4 @@
-"""Comparisons in the algebra of filters: as words of the space's arithmetic, decided box by box."""
+"""Arithmetic comparisons as regions of the filter algebra, simplified box by box."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rangecast.model.space import Space
 
 
 def region_of_comparisons(space: Space, text: str, node: Condition, *, negated: bool) -> Region:
-    """Return the region of a condition: a word, or, negated, one for each of its comparisons."""
+    """Return the region of a condition: one conjunction, or if negated one per comparison."""
     attribute = arithmetic_of(space, text, node)
     literals = literals_of(space, text, node, negated=negated)
     words = literals if negated else [reduce(attribute.both, literals)]
@@ -28,7 +28,7 @@ def region_of_comparisons(space: Space, text: str, node: Condition, *, negated: 
 
 
 def decided(space: Space, boxes: Region) -> Region:
-    """Return boxes without those whose arithmetic never holds; where it always does is marked."""
+    """Drop boxes whose arithmetic is always false; mark those where it is always true."""
     axis = arithmetic_axis(space)
     if axis < 0:
         return boxes

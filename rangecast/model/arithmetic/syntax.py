@@ -1,13 +1,12 @@
-"""The syntax of filters with arithmetic: that of all filters, with expressions for values.
+"""Syntax of filters with arithmetic: the filter grammar, extended by expressions.
 
     condition  sum < sum [< sum] | sum = sum | name [not] between sum and sum | or plain
     sum        product { + product }          also -
     product    factor { * factor }            also /
     factor     name | value | - factor | ( sum ) | function ( sum {, sum} )
 
-Most filters have none, so a text is read by the plain parser first, and by this one if that fails.
-A text that neither can read is rejected with the message of the plain parser, unless the other one
-got further.
+Most filters have no arithmetic, so the plain parser runs first, and this one only if it fails.
+If both fail, the error of the parser that got further is raised; the plain parser wins ties.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _UNEQUAL = ("!=", "<>")
 
 
 class Operation:
-    """An operator or a function with its operands: `+`, `-`, `*`, `/`, `abs`, `min`, `max`."""
+    """Operator or function with its operands: `+`, `-`, `*`, `/`, `abs`, `min`, `max`."""
 
     __slots__ = ("first", "last", "operands", "operator", "size")
 
@@ -57,12 +56,12 @@ Comparison = tuple[Operand, str, Operand]
 
 
 def size_of(operand: Operand) -> int:
-    """Return how many numbers, names and signs an operand has."""
+    """Return the number of literals, names and operators in an operand."""
     return operand.size if isinstance(operand, Operation) else 1
 
 
 def leaves_of(operand: Operand) -> Iterator[Word]:
-    """Yield the numbers and names of an operand, whatever its depth."""
+    """Yield the literals and names in an operand, at any depth."""
     pending = [operand]
     while pending:
         node = pending.pop()
@@ -73,12 +72,12 @@ def leaves_of(operand: Operand) -> Iterator[Word]:
 
 
 def is_number(operand: Any) -> bool:
-    """Whether an operand is a number that stands there as it is."""
+    """Return whether an operand is a numeric literal."""
     return isinstance(operand, Word) and operand.kind == "VALUE" and operand[0] not in QUOTES
 
 
 def _words_of(text: str) -> Iterator[Word]:
-    """Cut a text into words; a sign behind an operand is an operator."""
+    """Tokenize a text; a sign after an operand is an operator."""
     before = ""
     for word in words_of(text, _OPERATORS):
         if word.kind == "VALUE" and word[0] in _OPERATORS and before in _OPERANDS:
@@ -95,9 +94,9 @@ def _ends(operand: Operand) -> list[Word]:
 
 
 class _Parser(Parser):
-    """Reads a text with arithmetic; what has none becomes what the plain parser makes of it.
+    """Parser for filters with arithmetic; conditions without it become the plain parser's nodes.
 
-    A condition of the form `arithmetic` has comparisons for terms, all of which must hold.
+    The terms of an `arithmetic` condition are comparisons, all of which must match.
     """
 
     def __init__(self, text: str, names: tuple[str, ...]):
@@ -192,7 +191,7 @@ class _Parser(Parser):
 
 
 def _noted(words: Iterator[Word], noted: list[Word]) -> Iterator[Word]:
-    """Yield words after all of them were noted; what can't be read is rejected in its turn."""
+    """Record all tokens in `noted`, then yield them; raise a lexer error only at the end."""
     error = None
     try:
         noted.extend(words)
@@ -241,7 +240,7 @@ def _arithmetic(comparisons: list[Comparison]) -> Condition:
 
 
 def read_tree(text: str, names: tuple[str, ...]) -> Node:
-    """Return the tree of a filter's text, which may have arithmetic; `names` are attributes."""
+    """Parse the text of a filter, with or without arithmetic; `names` are attributes, for hints."""
     try:
         return read(text, names)
     except FilterError as error:
@@ -265,7 +264,7 @@ def read_tree(text: str, names: tuple[str, ...]) -> Node:
 
 
 def _later(plain: FilterError, other: FilterError) -> FilterError:
-    """Return the error that is later in the text; the plain one if they are at the same place."""
+    """Return the error that is later in the text, or the plain parser's at the same position."""
     if plain.span is None or other.span is None or other.span <= plain.span:
         return plain
     return other

@@ -1,7 +1,7 @@
-"""Bounds that the arithmetic of boxes implies: what an index is built over.
+"""Tighten the bounds of boxes by their arithmetic before an index is built.
 
-Boxes keep the ranges of their filters. An index has narrower ones, and no box of a candidate is
-lost: whatever lies in a box and holds its comparisons lies in the narrower one, too.
+Boxes keep the ranges of their filters; only the index uses the narrower ones. This loses no
+candidates: every event that matches a box and its comparisons lies in the narrower box, too.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from rangecast.model.space import Space
 
 
 def grids_of(space: Space) -> tuple[Bool, F64]:
-    """Return which attributes have whole numbers for coordinates, (d,), and the domains, (d, 2)."""
+    """Return which attributes have integer coordinates, (d,), and the domains, (d, 2)."""
     whole = [not isinstance(attribute, Number) for attribute in space]
     return np.array(whole), np.array([attribute.domain for attribute in space])
 
 
 def arithmetic_axis(space: Space) -> int:
-    """Return the axis of a space's arithmetic, -1 if it has none."""
+    """Return the axis of a space's arithmetic, or -1 if it has none."""
     return next(
         (axis for axis, attribute in enumerate(space) if isinstance(attribute, Arithmetic)), -1
     )
 
 
 def joined_programs(programs: Sequence[F64]) -> tuple[F64, I64]:
-    """Return programs behind each other, where each begins, and the end of the last."""
+    """Concatenate programs; return them with the start of each and the end of the last."""
     ends = np.cumsum([0, *(len(program) for program in programs)])
     return np.concatenate(programs), ends.astype(np.int64)
 
@@ -49,10 +49,10 @@ def _tighten(
     whole: Bool,
     domains: F64,
 ) -> None:
-    """Narrow boxes (boxes, d) by their words; -1: none.
+    """Narrow boxes (boxes, d) by their conjunctions; -1 means none.
 
-    numbers, ends   all programs, and where each begins
-    first           (words + 1,) the first program of each word
+    numbers, ends   concatenated programs, and the start of each
+    first           (words + 1,) first program of each conjunction
     """
     low, high = np.empty(lo.shape[1]), np.empty(lo.shape[1])
     for box in range(len(words)):

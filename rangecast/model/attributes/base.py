@@ -63,7 +63,7 @@ class Attribute:
         self.domain: Interval = (-MAX, MAX)
 
     def definition(self) -> dict[str, Any]:
-        """Return what a TOML table of this attribute holds."""
+        """Return the attribute as a TOML table."""
         source = {} if self.source is None else {"source": self.source}
         return {"name": self.name, "type": self.type} | source
 
@@ -85,24 +85,24 @@ class Attribute:
         raise NotImplementedError
 
     def parse(self, text: str) -> Any:
-        """Return the value that a cell of a CSV file stands for."""
+        """Parse a cell of a CSV file."""
         return text
 
     def literal(self, coordinate: float) -> str:
-        """Return how a filter writes a coordinate."""
+        """Return a coordinate as a literal of the filter language."""
         return quoted(str(self.value(coordinate)))
 
     def equal(self, value: Any) -> Interval | None:
-        """Return the range of `x = value` for a subscription, `None` if it can never hold."""
+        """Return the range of `x = value` for a subscription, or `None` if it can never match."""
         coordinate = self.coordinate(value)
         return coordinate, coordinate
 
     def at_least(self, value: Any, *, strict: bool = False) -> float:
-        """Return the lower end of `x >= value` (`x > value`), before the domain clips it."""
+        """Return the lower bound of `x >= value`, or `x > value` if strict, before clipping."""
         raise InvalidValueError(self._unordered())
 
     def at_most(self, value: Any, *, strict: bool = False) -> float:
-        """Return the upper end of `x <= value` (`x < value`), before the domain clips it."""
+        """Return the upper bound of `x <= value`, or `x < value` if strict, before clipping."""
         raise InvalidValueError(self._unordered())
 
     def _unordered(self) -> str:
@@ -112,13 +112,13 @@ class Attribute:
         return InvalidValueError(f"{self.name!r} {why}", abbreviate(value))
 
     def clip(self, lo: float, hi: float) -> Interval | None:
-        """Return the part of a range that lies in the domain, `None` if there is none."""
+        """Clip a range to the domain; return `None` if nothing is left."""
         lo, hi = max(lo, self.domain[0]), min(hi, self.domain[1])
         return (lo, hi) if lo <= hi else None
 
 
 class Ordered(Attribute):
-    """An attribute on a line, with an optional `min` and `max`."""
+    """Ordered attribute, with an optional `min` and `max`."""
 
     ordered = True
 
@@ -157,7 +157,7 @@ class Ordered(Attribute):
 
 
 class Number(Ordered):
-    """A real number: the nearest double, for bounds and for events alike."""
+    """Real number, rounded to the nearest double in bounds and events alike."""
 
     type = "number"
 
@@ -194,7 +194,7 @@ class Number(Ordered):
 
 
 class Integer(Ordered):
-    """A whole number of 64 bits that a double carries exactly."""
+    """64-bit integer that a double represents exactly."""
 
     type = "integer"
 
@@ -269,14 +269,14 @@ class Boolean(Attribute):
 
 
 def quoted(text: str) -> str:
-    """Return a text as a filter writes it."""
+    """Return a text as a quoted literal of the filter language."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def plain(value: Any) -> Any:
-    """Return a scalar of NumPy or pandas as the Python value that it holds; NaT and NA are `None`.
+    """Convert a NumPy or pandas scalar to a Python value; NaT and NA become `None`.
 
-    A moment of NumPy stays what it is: it may be finer than Python can hold.
+    A NumPy datetime64 is kept, because it may be more precise than Python's datetime.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -296,7 +296,7 @@ _PLAIN = frozenset((int, float, str, bool, datetime, date, type(None)))
 
 
 def is_finite(value: Any) -> bool:
-    """Whether a number is one that a double can stand for."""
+    """Return whether a number is finite as a double."""
     if isinstance(value, Decimal):
         return value.is_finite() and abs(value) <= MAX
     return isinstance(value, int) or math.isfinite(value)

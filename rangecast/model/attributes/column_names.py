@@ -1,4 +1,4 @@
-"""Names of the columns that files have for attributes, and of those that no attribute may have."""
+"""Names of the file columns that attributes use, and reserved column names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ RESERVED = ("id", "filter", "score", "seq")
 
 
 def columns_of(name: str) -> dict[str, str]:
-    """Return the columns of files that belong to an attribute, and what each of them means."""
+    """Return the file columns of an attribute, each with a description."""
     return {
         name: f"attribute {name!r}",
         f"weight_{name}": f"the weight of {name!r}",

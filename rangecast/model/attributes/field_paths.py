@@ -1,9 +1,9 @@
-"""Where an event has the value of an attribute: a path into fields within fields.
+"""Paths to attribute values in nested events.
 
     source = "$.order.total"     of {"order": {"total": 9.5}}
 
-A path is `$`, and then a field per step: `.name`, or `['any name']`. A value that is absent or null
-on the way is missing; fields beside the path count for nothing.
+A path is `$` followed by one step per field: `.name` or `['any name']`. If a field on the path is
+absent or null, the value is missing. Fields outside the path are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STEP = re.compile(r"""\.([^\s.\[\]'"$]+)|\[(?:'([^']+)'|"([^"]+)")\]""")
 
 
 def path_of(attribute: str, source: Any) -> Fields:
-    """Return the fields that a source names, one within the other."""
+    """Parse a source into the sequence of nested field names."""
     steps, end = [], 1
     if isinstance(source, str) and source.startswith("$"):
         while step := _STEP.match(source, end):
@@ -35,7 +35,7 @@ def path_of(attribute: str, source: Any) -> Fields:
 
 
 def source_of(path: Fields) -> str | None:
-    """Return a source that names these fields; `None`: none can."""
+    """Return the source that denotes a path, or `None` if there is none."""
     steps = []
     for name in path:
         ways = (f".{name}", f"['{name}']", f'["{name}"]')
@@ -47,7 +47,7 @@ def source_of(path: Fields) -> str | None:
 
 
 class NoObject:
-    """Stands for an unreadable value: its path leads through something other than an object."""
+    """Marker for an unreadable value: its path goes through something other than an object."""
 
     def __init__(self, step: str, value: Any):
         self._text = f"{step!r} is {abbreviate(value)}, not an object"
@@ -59,7 +59,7 @@ class NoObject:
 
 
 def value_at(event: Mapping[str, Any], path: Fields) -> Any:
-    """Return the value of one event."""
+    """Return the value at a path in one event."""
     value: Any = event
     for before, step in zip(("", *path), path, strict=False):
         if value is None:
@@ -71,7 +71,7 @@ def value_at(event: Mapping[str, Any], path: Fields) -> Any:
 
 
 def checked(attribute: str, value: Any) -> Any:
-    """Return a value; reject one that can't be."""
+    """Return a value unchanged; raise if it is unreadable."""
     if isinstance(value, NoObject):
         raise InvalidValueError(f"{attribute!r} has no value there", str(value))
     return value

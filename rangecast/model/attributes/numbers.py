@@ -1,4 +1,4 @@
-"""Exact numbers: their texts, and the doubles next to them."""
+"""Exact numbers: parsing, and the nearest representable doubles."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAX_EXPONENT = 400
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is that of a number."""
+    """Return whether a text is a number."""
     return _NUMBER_TEXT.match(text.strip()) is not None
 
 
 def read_number(text: str) -> int | Decimal:
-    """Return the exact value of a number's text; reject what isn't one."""
+    """Parse a number exactly; raise if the text is not a number."""
     stripped = text.strip()
     if not _NUMBER_TEXT.match(stripped):
         raise InvalidValueError(f"{text[:60]!r} is not a number{_comma(stripped)}")
@@ -43,7 +43,7 @@ def read_number(text: str) -> int | Decimal:
 
 
 def _decimal(text: str) -> Decimal:
-    """Return a number exactly; one that a `Decimal` can't hold is as far out as it can hold."""
+    """Parse a decimal exactly; clamp one that exceeds the range of `Decimal`."""
     mantissa, _, exponent = text.lower().partition("e")
     if len(exponent.lstrip("+-0")) > 15:
         exponent = f"{'-' * exponent.startswith('-')}{'9' * 15}"
@@ -51,14 +51,14 @@ def _decimal(text: str) -> Decimal:
 
 
 def _comma(text: str) -> str:
-    """Return what to do about a number that is written with commas."""
+    """Return a hint for a number written with commas."""
     if _GROUPED.match(text):
         return ": leave out the commas"
     return ": write a point instead of the comma" if _COMMA.match(text) else ""
 
 
 def largest_carried(value: int) -> float:
-    """Return the largest integer-valued double that is not above an integer."""
+    """Return the largest integer-valued double not above an integer."""
     try:
         carried = float(value)
     except OverflowError:
@@ -67,5 +67,5 @@ def largest_carried(value: int) -> float:
 
 
 def smallest_carried(value: int) -> float:
-    """Return the smallest integer-valued double that is not below an integer."""
+    """Return the smallest integer-valued double not below an integer."""
     return -largest_carried(-value) + 0.0  # -0.0 becomes 0.0

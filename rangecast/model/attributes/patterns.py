@@ -1,12 +1,12 @@
-"""Texts with patterns and words: an attribute of three axes.
+"""Text attributes with patterns and words: one attribute, three axes.
 
-A `Text` is a string: its own axis has the words that subscriptions compare it with. Two more axes
-read the same column of events and are never written in files:
+A `Text` is a string whose own axis holds the values that subscriptions compare it with. Two more
+axes read the same event column and are never written to files:
 
-    <name> patterns   the words of subscriptions, such as `title like '%bike%'`, which are verified;
-                      of an event, the handle of its text (`text_store`)
-    <name> order      the place of a text in the order of UTF-8, by its first bytes, so that an
-                      index is built over the ranges of prefixes
+    <name> patterns   conditions such as `title like '%bike%'`, verified on candidates;
+                      for an event, the handle of its text (`text_store`)
+    <name> order      position of a text in UTF-8 order, by its first bytes, so that an
+                      index can use the ranges of prefixes
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AND = re.compile(r"'[^']*+(?:''[^']*+)*+'|`[^`]*+(?:``[^`]*+)*+`| and ")
 
 
 def order_of(data: bytes) -> float:
-    """Return the place of a text, given in UTF-8, by its first bytes."""
+    """Return the position of a UTF-8 text in byte order, by its first bytes."""
     key = 0
     for at in range(ORDER_BYTES):
         key = key * _BASE + (data[at] + 1 if at < len(data) else 0)
@@ -40,7 +40,7 @@ def order_of(data: bytes) -> float:
 
 
 def orders_of(data: U8, starts: I64, ends: I64) -> F64:
-    """Return the places of texts, given by where each begins and ends in bytes of UTF-8."""
+    """Return the positions of UTF-8 texts in byte order, given their start and end offsets."""
     places = np.zeros(len(starts))
     if not len(data):
         return places
@@ -52,7 +52,7 @@ def orders_of(data: U8, starts: I64, ends: I64) -> F64:
 
 
 def range_of_prefix(prefix: bytes) -> Interval:
-    """Return where texts that begin with a prefix lie; a long one counts by its first bytes."""
+    """Return the range of texts with a prefix; only the first bytes of a long prefix count."""
     first = order_of(prefix)
     return first, first + _BASE ** max(ORDER_BYTES - len(prefix), 0) - 1
 
@@ -61,7 +61,7 @@ LAST = float(_BASE**ORDER_BYTES - 1)
 
 
 class Patterns(Residual):
-    """Conditions on a text that are verified: patterns, words, long lists."""
+    """Text conditions that are verified on candidates: patterns, words, long lists."""
 
     type = "patterns"
 
@@ -83,7 +83,7 @@ class Patterns(Residual):
 
 
 class TextOrder(Ordered):
-    """The place of a text in the order of UTF-8."""
+    """Position of a text in UTF-8 order."""
 
     type = "order"
 
@@ -120,7 +120,7 @@ _LINE = Integer("line")
 
 
 class Text(String):
-    """A string that filters may also compare with patterns and words."""
+    """String that filters can also compare with patterns and words."""
 
     type = "text"
 
@@ -132,9 +132,9 @@ class Text(String):
         patterns: Sequence[str] = (),
         source: str | None = None,
     ):
-        """Make one.
+        """Create the attribute.
 
-        patterns   words of its patterns, as `vocabulary` are those of the string itself
+        patterns   vocabulary of its pattern conditions, like `vocabulary` for the string itself
         """
         super().__init__(name, vocabulary, source=source)
         self.companions = Patterns(self, vocabulary=patterns), TextOrder(self)

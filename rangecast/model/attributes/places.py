@@ -1,11 +1,11 @@
-"""Attributes whose conditions are shapes: a location on the earth, a point on a plane.
+"""Attributes with spatial conditions: a location on the earth, a point on a plane.
 
-Such an attribute is three axes of a space. Two are numbers, the coordinates that events have. The
-third is the attribute itself: a filter's shapes are its *words*, numbered as those of a string are,
-and events have no value there. To an index a subscription is the boxes that cover its shapes; its
-word is verified on the candidates (`rangecast.model.shapes`).
+Such an attribute has three axes. Two are numbers: the coordinates of events. The third is the
+attribute itself: its vocabulary holds the filters' conjunctions of shapes, numbered like the words
+of a string, and events have no value there. An index sees only the boxes that cover the shapes;
+the shapes are verified on the candidates (`rangecast.model.shapes`).
 
-A word is one or more literals joined by `and`, such as `not within(position, circle(...))`.
+A conjunction is one or more literals joined by `and`, such as `not within(position, circle(...))`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BORDERS = ("closed", "open", "once")
 
 
 class Place(Residual):
-    """An attribute whose conditions are shapes."""
+    """Attribute with spatial conditions."""
 
     earth: ClassVar[bool]
 
@@ -56,18 +56,18 @@ class Place(Residual):
         return _AND.split(word)
 
     def columns_named(self, x: str, y: str) -> dict[str, str]:
-        """Return the options of a definition whose coordinates are in these columns."""
+        """Return the options of a definition that reads its coordinates from these columns."""
         keys = ("longitude", "latitude") if self.earth else ("x", "y")
         return dict(zip(keys, (x, y), strict=True))
 
 
 class Location(Place):
-    """A place on the earth, by longitude and latitude in degrees.
+    """Location on the earth, by longitude and latitude in degrees.
 
-    edges    "straight" in degrees, as GeoJSON means it, or "geodesic": along great circles
-    earth    what circles and distances are measured on: "wgs84", or the mean "sphere"
-    border   what a point on the border of a shape is: inside ("closed"), outside ("open"), or in
-             exactly "once" of the polygons that share it
+    edges    "straight" in degrees, as in GeoJSON, or "geodesic": along great circles
+    earth    model for circles and distances: "wgs84", or the mean "sphere"
+    border   whether a point on the border of a shape is inside ("closed"), outside ("open"), or in
+             exactly one of the polygons that share it ("once")
     """
 
     type = "location"
@@ -103,7 +103,7 @@ class Location(Place):
 
 
 class Point(Place):
-    """A point on a plane, by x and y; `border` is that of a `Location`."""
+    """Point on a plane, by x and y; `border` works as for `Location`."""
 
     type = "point"
     earth = False

@@ -1,7 +1,7 @@
 """Attributes whose conditions are verified on the candidates of an index.
 
-The conditions of a filter on such an attribute are its *words*, numbered as those of a string are;
-events have no value of it. A word is one or more literals joined by `and`.
+The vocabulary of such an attribute holds the filters' conjunctions, numbered like the words of a
+string; events have no value for it. A conjunction is one or more literals joined by `and`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARKS = re.compile(r"`[^`]*`| and ")
 
 
 class Residual(String):
-    """An attribute whose conditions are words that are verified."""
+    """Attribute whose conditions are verified on candidates."""
 
     coordinates: tuple[Number, ...] = ()
     """The numbers that all its words read."""
@@ -31,20 +31,20 @@ class Residual(String):
         """Literals that were read already, by their text, until their programs are made."""
 
     def literal(self, coordinate: float) -> str:
-        """Return the text of a word."""
+        """Return the text of a conjunction by its number."""
         return str(self.value(coordinate))
 
     def literals_in(self, word: str) -> list[str]:
-        """Return the literals of a word."""
+        """Split a conjunction into its literals."""
         raise NotImplementedError
 
     def both(self, first: str, second: str) -> str:
-        """Return the word that asks for all literals of two words."""
+        """Return the conjunction of two conjunctions."""
         return " and ".join(sorted({*self.literals_in(first), *self.literals_in(second)}))
 
 
 class Arithmetic(Residual):
-    """Comparisons of numbers with one another, such as `price / mean > 1.05`."""
+    """Comparisons of arithmetic expressions, such as `price / mean > 1.05`."""
 
     type = "arithmetic"
 

@@ -1,6 +1,6 @@
-"""The kinds of attribute whose values are texts: category, string and hierarchy.
+"""Attribute types with text values: category, string and hierarchy.
 
-See `attributes` for what a kind is, and for the other four.
+`attributes.base` describes attribute types and defines the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EMPTY = "this is an empty text; a missing value is null or None"
 
 
 class _Named(Attribute):
-    """An attribute whose values are texts."""
+    """Attribute with text values."""
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -75,10 +75,10 @@ os.register_at_fork(after_in_child=_new_lock)  # another thread may have held it
 
 
 class String(_Named):
-    """Any text. Its vocabulary is what subscriptions mention; all other texts are `OTHER`.
+    """Free text. The vocabulary holds the texts that subscriptions mention; all others are `OTHER`.
 
-    The vocabulary only grows, so a coordinate once given stays true; any thread may add words
-    while others read.
+    The vocabulary only grows, so coordinates stay valid. Any thread may add words while others
+    read.
     """
 
     type = "string"
@@ -93,7 +93,7 @@ class String(_Named):
         return MISSING if value is None else self.codes.get(self._text(value), OTHER)
 
     def value(self, coordinate: float) -> str | None:
-        """Return the text; `None` for `OTHER`, which stands for every text not mentioned."""
+        """Return the text of a coordinate; `None` for `OTHER`, any text outside the vocabulary."""
         return None if coordinate == OTHER else self.vocabulary[int(coordinate)]
 
     def equal(self, value: Any) -> Interval | None:
@@ -101,7 +101,7 @@ class String(_Named):
         return code, code
 
     def learn(self, words: Sequence[str]) -> bool:
-        """Add words to the vocabulary, which must begin with the same ones; return if it does."""
+        """Add words to the vocabulary; return whether each now has its index as its code."""
         with _GROWING:
             known = min(len(words), len(self.vocabulary))
             if self.vocabulary[:known] != list(words[:known]):
@@ -110,7 +110,7 @@ class String(_Named):
         return all(self.number(word) == code for code, word in enumerate(words[known:], known))
 
     def number(self, text: str) -> float:
-        """Return the code of a text, a new one if it is new."""
+        """Return the code of a text, adding it to the vocabulary if it is new."""
         code = self.codes.get(text)
         if code is None:
             with _GROWING:
@@ -123,7 +123,7 @@ class String(_Named):
 
 
 class Hierarchy(_Named):
-    """A tree of concepts. A concept is the range of its leaves; an event carries a leaf."""
+    """Tree of concepts. A concept is the range of its leaves; the value of an event is a leaf."""
 
     type = "hierarchy"
 
@@ -199,7 +199,7 @@ class Hierarchy(_Named):
         return self.ranges[text]
 
     def concepts(self, lo: float, hi: float) -> Iterator[str]:
-        """Yield the fewest concepts that together are the leaves `lo` to `hi`."""
+        """Yield the fewest concepts that together cover the leaves `lo` to `hi`."""
         start = lo
         while start <= hi:
             fitting = [c for c, (a, b) in self.ranges.items() if a == start and b <= hi]

@@ -1,9 +1,9 @@
-"""Texts of events, from the moment they are encoded until they are matched.
+"""Store for the texts of events, from encoding until matching.
 
-The coordinate of a text that patterns are verified on is a *handle*: the number of a segment of
-this store, and a place in it. A handle means something in this process only. Segments are dropped,
-the oldest first, once later ones hold `MAX_BYTES`; those of a batch live as long as its points.
-A handle whose segment is gone is an error, never another text.
+The coordinate of a text that patterns are verified on is a *handle*: a segment number and a
+position in the segment. Handles are valid only in this process. The oldest segments are dropped
+once later ones hold `MAX_BYTES`; those of a batch live as long as its points. Using the handle of a
+dropped segment is an error; it never returns another text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TextStore:
         """The segments that batches began with which are being encoded."""
 
     def put(self, text: str) -> float:
-        """Keep a text; return its handle."""
+        """Store a text; return its handle."""
         with self._lock:
             segment = self._open
             if len(segment.texts) == _ROOM or segment.size >= _SEGMENT_BYTES:
@@ -70,7 +70,7 @@ class TextStore:
             return float(segment.number * _ROOM + len(segment.texts) - 1)
 
     def put_many(self, texts: list[str]) -> F64:
-        """Keep texts; return their handles."""
+        """Store texts; return their handles."""
         sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + _OVERHEAD
         handles = np.empty(len(texts))
         first = 0
@@ -105,9 +105,9 @@ class TextStore:
 
     @contextmanager
     def batch(self) -> Iterator[Callable[[Any], None]]:
-        """Drop no text of a `with` block; what it yields keeps the texts of the block.
+        """Keep all texts stored in a `with` block; yield a function that extends their lifetime.
 
-        It is called with an array of points, and keeps them for as long as this array lives.
+        Call it with an array of points: the texts are then kept as long as the array lives.
         """
         with self._lock:
             first = self._open.number
@@ -122,7 +122,7 @@ class TextStore:
                 self._drop()
 
     def keep(self, encode: Callable[[], F64]) -> F64:
-        """Return the points that a function encodes; they keep their texts while they live."""
+        """Return the points encoded by `encode`; their texts live as long as the points."""
         with self.batch() as keep_texts:
             points = encode()
             keep_texts(points)
@@ -150,7 +150,7 @@ class TextStore:
         return self._open
 
     def _drop(self) -> None:
-        """Drop the oldest segments if there are too many texts."""
+        """Drop the oldest segments if the store is too large."""
         if self._size <= MAX_BYTES:
             return
         for segment in list(self._segments.values()):

@@ -1,4 +1,4 @@
-"""Moments as an attribute: dates and times, their texts, and numbers that count from 1970 on."""
+"""Timestamp attributes: dates, times, their text formats, and epoch numbers."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _IN_YEARS = "takes a moment in the years 1 to 9999"
 
 
 class Timestamp(Ordered):
-    """A moment, in whole microseconds. Without a zone it is read as UTC.
+    """Timestamp in whole microseconds. Without a time zone it is read as UTC.
 
-    epoch   numbers are moments, too: the seconds "s", milliseconds "ms" or microseconds "us" since
-            1970 in UTC; those of events are whole
+    epoch   unit of numeric timestamps: seconds "s", milliseconds "ms" or microseconds "us" since
+            1970 in UTC; numbers in events must be integers
     """
 
     type = "timestamp"
@@ -78,7 +78,7 @@ class Timestamp(Ordered):
         return super().definition() | epoch
 
     def parse(self, text: str) -> Any:
-        """With an epoch, the text of a number is one."""
+        """Parse a cell of a CSV file; with an epoch, a numeric text is a number."""
         return read_number(text) if self.epoch is not None and is_number(text) else text
 
     def coordinate(self, value: Any) -> float:
@@ -95,7 +95,7 @@ class Timestamp(Ordered):
         return self._in_domain(carried, value)
 
     def _micros(self, value: Any) -> tuple[int, bool]:
-        """Return the microseconds of a moment, rounded down, and whether that is exact."""
+        """Return a timestamp in microseconds, rounded down, and whether that is exact."""
         if is_datetime64(value):
             return self._micros_of_numpy(value)
         if self.epoch is not None and _is_number(value):
@@ -161,13 +161,13 @@ class Timestamp(Ordered):
 
 
 def is_whole(attribute: Attribute) -> bool:
-    """Whether numbers of an attribute are whole, so that those of a file mustn't be rounded."""
+    """Return whether an attribute's numbers are integers, so that a file's must not be rounded."""
     has_epoch = isinstance(attribute, Timestamp) and attribute.epoch is not None
     return has_epoch or isinstance(attribute, Integer | Boolean)
 
 
 def is_datetime64(value: Any) -> bool:
-    """Whether a value is a moment of NumPy."""
+    """Return whether a value is a NumPy datetime64."""
     return getattr(getattr(value, "dtype", None), "kind", None) == "M"
 
 

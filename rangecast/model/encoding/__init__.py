@@ -1,4 +1,4 @@
-"""Tables to coordinates, column by column.
+"""Encoding of tables as coordinates, column by column.
 
 rows (io.batch) -> columns (columns, casts) -> events | subscriptions -> points | Boxes
 """

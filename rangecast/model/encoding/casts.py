@@ -1,8 +1,7 @@
-"""Whole Arrow columns to doubles, integers and moments, where Arrow casts exactly as attributes
-parse.
+"""Casts of whole Arrow columns to doubles, integers and timestamps.
 
-A cast gives `None` where it can't speak for every value of a column: one isn't what is asked for,
-or Arrow reads it more generously than `attributes` does. Nulls become 0.
+A cast returns `None` if it cannot handle every value of a column: a value has the wrong type, or
+Arrow is more lenient than `attributes`. Nulls become 0.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ZONE = FARTHEST_ZONE // MICROSECOND
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a type are texts."""
+    """Return whether a type is a text type."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
@@ -42,7 +41,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def as_numpy(array: pa.Array) -> AnyArray:
-    """Return a column as NumPy holds it; where it is null, 0."""
+    """Return a column as a NumPy array; nulls become 0."""
     return np.asarray(array.fill_null(0).to_numpy(zero_copy_only=False))
 
 
@@ -54,7 +53,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def doubles_of(array: pa.Array) -> F64 | None:
-    """Return the nearest doubles of a column of numbers or texts, `None` if some aren't."""
+    """Return the nearest doubles of a column of numbers or texts; `None` if any is not a number."""
     if pa.types.is_decimal(array.type):
         # Arrow's own cast divides by a power of ten and can miss the nearest double.
         array = array.cast(pa.string())
@@ -67,7 +66,7 @@ def doubles_of(array: pa.Array) -> F64 | None:
 
 
 def integers_of(array: pa.Array) -> I64 | None:
-    """Return a column of integers as int64, `None` if it isn't one or some don't fit."""
+    """Return an integer column as int64; `None` if it has another type or a value overflows."""
     if is_text(array.type):
         array = None if _has_hexadecimal(array) else array
     elif not pa.types.is_integer(array.type) and not pa.types.is_decimal(array.type):
@@ -77,14 +76,12 @@ def integers_of(array: pa.Array) -> I64 | None:
 
 
 def _has_numbers(texts: pa.Array) -> bool:
-    """Whether a text might be that of a number."""
+    """Return whether any text may be a number."""
     return bool(pc.any(pc.match_substring_regex(texts, _LIKE_A_NUMBER)).as_py())
 
 
 def _has_hexadecimal(texts: pa.Array) -> bool:
-    """Whether a text might be such as `0x1F`, which Arrow takes for an integer and attributes
-    don't.
-    """
+    """Return whether any text may be hexadecimal (`0x1F`), which only Arrow accepts."""
     _, offsets, data = texts.buffers()
     if data is None:
         return False
@@ -94,7 +91,7 @@ def _has_hexadecimal(texts: pa.Array) -> bool:
 
 
 def carried(whole: I64) -> tuple[F64, Bool]:
-    """Return integers as doubles, and which ones a double can't carry."""
+    """Return integers as doubles, and a mask of those that a double cannot represent."""
     doubles = whole.astype(np.float64)
     if not len(whole) or (whole.min() >= -_EXACT and whole.max() <= _EXACT):
         return doubles, np.zeros(len(whole), np.bool_)
@@ -104,7 +101,7 @@ def carried(whole: I64) -> tuple[F64, Bool]:
 
 
 class Moments(NamedTuple):
-    """A column of moments in microseconds; where `bad`, outside of the calendar."""
+    """Column of timestamps in microseconds; `bad` marks those outside the calendar."""
 
     down: I64
     up: I64
@@ -113,9 +110,9 @@ class Moments(NamedTuple):
 
 
 def moments_of(array: pa.Array, epoch: str | None = None) -> Moments | None:
-    """Return a column as moments, `None` if it isn't one or some texts aren't.
+    """Return a column as timestamps; `None` if some values are not timestamps.
 
-    epoch   what numbers count since 1970; `None`: they are no moments
+    epoch   unit of numbers since 1970; `None` means numbers are not timestamps
     """
     if epoch is not None and (_is_number(array.type) or is_text(array.type)):
         whole = _whole_numbers(array)
@@ -147,7 +144,7 @@ def _in_calendar(ticks: I64, factor: int) -> Moments:
 
 
 def _whole_numbers(array: pa.Array) -> I64 | None:
-    """Return a column of whole numbers, `None` if some aren't or have more than 64 bits."""
+    """Return a column of integers; `None` if some are not integers or exceed 64 bits."""
     if not pa.types.is_floating(array.type):
         return integers_of(array)
     doubles = as_numpy(array).astype(np.float64)

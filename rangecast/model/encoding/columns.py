@@ -1,11 +1,11 @@
-"""Whole columns to coordinates and back: `attributes`, vectorised.
+"""Vectorized conversion of whole columns to coordinates and back.
 
-Each function returns coordinates and a mask of the rows that it rejects. Why a row is rejected is
-left to the single-value code of `attributes`, which `explain` and `explain_bounds` call: so the
-messages exist once, and a property test can hold the two to each other.
+Each function returns coordinates and a mask of the rejected rows. The reason for a rejection comes
+from the single-value code of `attributes`, which `explain` and `explain_bounds` call. So each
+message exists once, and a property test compares both implementations.
 
-What Arrow casts as a whole column must be what single values say of each; where Arrow would be
-more generous, or gives up because of one value, each distinct value is converted on its own.
+Casting a whole column with Arrow must give the same result as converting each value. Where Arrow is
+more lenient, or fails on one value, each distinct value is converted separately.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _NAN = r"^\s*[+-]?(?i:nan)\s*$"
 
 
 class Column(NamedTuple):
-    """Coordinates of a column; where `bad`, the value is rejected and the coordinate undefined."""
+    """Coordinates of a column; `bad` marks rejected values, whose coordinates are undefined."""
 
     coordinates: F64
     bad: Bool
 
 
 class Bounds(NamedTuple):
-    """Ranges of one attribute; where `bad`, the row is rejected and the range undefined."""
+    """Ranges of one attribute; `bad` marks rejected rows, whose ranges are undefined."""
 
     lo: F64
     hi: F64
@@ -68,7 +68,7 @@ class Bounds(NamedTuple):
 
 
 def encode(attribute: Attribute, values: Values, *, nan: str = "error") -> Column:
-    """Return the coordinates of an event's column; null is `MISSING`."""
+    """Return the coordinates of an event column; null is `MISSING`."""
     skip_nan = nan_is_missing(nan)
     array = _plain(attribute, values)
     if isinstance(array, list):
@@ -94,9 +94,9 @@ def encode(attribute: Attribute, values: Values, *, nan: str = "error") -> Colum
 
 
 def encode_bounds(attribute: Attribute, lo: Values | None, hi: Values | None, rows: int) -> Bounds:
-    """Return the ranges of a subscription's two columns; null is unbounded on that side.
+    """Return the ranges of a subscription's two columns; null means unbounded on that side.
 
-    An absent column is all null. Both ends null: the attribute isn't mentioned.
+    An absent column is all null. If both ends are null, the attribute is unrestricted.
     """
     lo = pa.nulls(rows) if lo is None else _plain(attribute, lo)
     hi = pa.nulls(rows) if hi is None else _plain(attribute, hi)
@@ -117,7 +117,7 @@ def encode_bounds(attribute: Attribute, lo: Values | None, hi: Values | None, ro
 
 
 def nan_is_missing(nan: str) -> bool:
-    """Return what the option `nan` says; reject any other word."""
+    """Return whether the option `nan` is "missing"; reject unknown values."""
     if nan not in tuple(NanMeaning):
         raise UsageError(
             f"nan is 'reject' or 'missing'; given: {nan!r}\n"
@@ -127,7 +127,7 @@ def nan_is_missing(nan: str) -> bool:
 
 
 def decode(attribute: Attribute, coordinates: F64) -> pa.Array:
-    """Return the values of coordinates; `MISSING` is null, and so is a string's `OTHER`."""
+    """Return the values of coordinates; `MISSING` and a string's `OTHER` become null."""
     missing = coordinates == MISSING
     if isinstance(attribute, Number):
         return pa.array(coordinates, mask=missing)
@@ -142,13 +142,13 @@ def decode(attribute: Attribute, coordinates: F64) -> pa.Array:
 
 
 def coordinate(attribute: Attribute, value: Any, *, nan: str = "error") -> float:
-    """Return the coordinate of an event's value; a text is parsed, as that of a file is."""
+    """Return the coordinate of an event's value; texts are parsed like those of a file."""
     value = _parsed(attribute, value, skip_nan=nan == NanMeaning.MISSING)
     return attribute.coordinate(value)
 
 
 def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
-    """Return the range between two values as a file gives them; `None` is unbounded."""
+    """Return the range between two values given as in a file; `None` is unbounded."""
     lo, hi = _parsed(attribute, lo), _parsed(attribute, hi)
     if lo is None and hi is None:
         return -math.inf, math.inf
@@ -169,7 +169,7 @@ def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
 
 
 def explain(attribute: Attribute, values: Values, row: int) -> str:
-    """Return why `encode` rejects a row."""
+    """Return the reason why `encode` rejects a row."""
     try:
         coordinate(attribute, value_at(values, row))
     except InvalidValueError as error:
@@ -180,7 +180,7 @@ def explain(attribute: Attribute, values: Values, row: int) -> str:
 def explain_bounds(
     attribute: Attribute, lo: Values | None, hi: Values | None, row: int
 ) -> tuple[str, str]:
-    """Return which column `encode_bounds` blames for a rejected row, and why."""
+    """Return the column at fault in a row that `encode_bounds` rejects, and the reason."""
     ends = {"lo": lo, "hi": hi}
     values = {end: None if array is None else value_at(array, row) for end, array in ends.items()}
     for end, value in values.items():
@@ -202,7 +202,7 @@ def explain_bounds(
 
 
 def _parsed(attribute: Attribute, value: Any, *, skip_nan: bool = False) -> Any:
-    """Return what a value as a file or a caller gives it stands for; `None` is no value."""
+    """Parse a value given by a file or a caller; `None` means no value."""
     value = checked(attribute.name, plain(value))
     if isinstance(value, str):
         if _takes_blanks(attribute) and not value.strip():
@@ -216,12 +216,12 @@ def _parsed(attribute: Attribute, value: Any, *, skip_nan: bool = False) -> Any:
 
 
 def _takes_blanks(attribute: Attribute) -> bool:
-    """Whether an empty text is no value; where values are texts it is one."""
+    """Return whether an empty text means no value; it is a value where values are texts."""
     return isinstance(attribute, Number | Integer | Timestamp | Boolean)
 
 
 def _takes_nan(attribute: Attribute) -> bool:
-    """Whether the text `NaN` stands for the number."""
+    """Return whether the text `NaN` is read as the number."""
     return isinstance(attribute, Number | Integer)
 
 
@@ -238,7 +238,7 @@ def _end(attribute: Attribute, value: Any, *, upper: bool) -> float:
 
 
 def _plain(attribute: Attribute, values: Values) -> Values:
-    """Return a column in one of few types."""
+    """Normalize a column to one of a few types."""
     if isinstance(values, list):
         if isinstance(attribute, Number) and set(map(type, values)) <= _NUMBERS:
             # Integers beside fractions: common, and to round them is right here.
@@ -276,7 +276,7 @@ def _without_nan(attribute: Attribute, array: pa.Array) -> pa.Array:
 
 
 def _nulls(attribute: Attribute, values: Values) -> Bool:
-    """Return which rows have no value."""
+    """Return a mask of the rows without a value."""
     if isinstance(values, list):
         flags = (_is_nothing(attribute, value) for value in values)
         return np.fromiter(flags, np.bool_, len(values))
@@ -304,9 +304,9 @@ def _each(values: list[Any], convert: Callable[[Any], float]) -> tuple[F64, Bool
 
 
 def _by_value(array: pa.Array, convert: Callable[[Any], float]) -> tuple[F64, Bool]:
-    """Convert each distinct value once; for texts, booleans and everything out of the ordinary.
+    """Convert each distinct value once; for texts, booleans and unusual types.
 
-    Where a value is null the result means nothing.
+    Results for nulls are undefined.
     """
     try:
         encoded = array.dictionary_encode()
@@ -320,14 +320,14 @@ def _by_value(array: pa.Array, convert: Callable[[Any], float]) -> tuple[F64, Bo
 
 
 def _takes_texts(attribute: Attribute) -> bool:
-    """Whether any text is a value of an attribute."""
+    """Return whether an attribute accepts any text."""
     if isinstance(attribute, String):
         return isinstance(attribute, Patterns) or not isinstance(attribute, Residual)
     return isinstance(attribute, TextOrder)
 
 
 def _texts(attribute: Attribute, array: pa.Array) -> F64:
-    """Return the coordinates of texts; where one is null the result means nothing."""
+    """Return the coordinates of texts; results for nulls are undefined."""
     if isinstance(attribute, TextOrder):
         _, offsets, data = array.buffers()
         ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]

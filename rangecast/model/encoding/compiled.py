@@ -1,8 +1,8 @@
-"""Encoding of single events by code that is generated for a space.
+"""Generated code that encodes single events of a space.
 
-A loop over the values of a dict asks of each what attribute it belongs to, and of what kind that
-is. The code of a space has a few lines per attribute instead: they fetch the value, take what most
-values are, and leave any other to `columns.coordinate`. For a space with the number `price`:
+A generic loop over a dict looks up the attribute and type of each value. The generated code has a
+few lines per attribute instead: they fetch the value, handle the common types inline, and leave the
+rest to `columns.coordinate`. For a space with the number `price`:
 
     v0 = get('price')
     if type(v0) is float and lo0 <= v0 <= hi0:
@@ -12,8 +12,8 @@ values are, and leave any other to `columns.coordinate`. For a space with the nu
     else:
         v0 = coordinate(a0, v0, nan=nan)
 
-It returns `None` for an event that it doesn't take, valid or not: the caller encodes it value by
-value, and raises the error if there is one.
+It returns `None` for an event that it does not handle, valid or not. The caller then encodes it
+value by value, and raises the error if there is one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EXACT = 2.0**53
 
 
 def compiled_encoder(space: Space) -> Encoder:
-    """Return the encoder of a space; it is made once."""
+    """Return the cached encoder of a space."""
     kept = vars(space)
     made: Encoder = kept.get("_encoder") or kept.setdefault("_encoder", _compile(space))
     return made
@@ -86,12 +86,12 @@ def _compile(space: Space) -> Encoder:
 
 
 def _fetched(space: Space) -> dict[str, int]:
-    """Return the number of each field of events that is looked up."""
+    """Return the event fields to look up, each with its number."""
     return {field: number for number, field in enumerate(sorted(space.fields))}
 
 
 def _branches(attribute: Attribute, axis: int, names: dict[str, Any]) -> list[str]:
-    """Return the lines that turn the value v<axis> into a coordinate."""
+    """Return the source lines that convert v<axis> to a coordinate."""
     v = f"v{axis}"
     quick: list[tuple[str, str]] = []
     names[f"lo{axis}"], names[f"hi{axis}"] = attribute.domain

@@ -2,13 +2,13 @@
 
     <attribute>                       a value; or a span, as a pair or a list of two
     <attribute>_lo, <attribute>_hi    a span: the value lies between these, both included
-    <attribute>_probability                the probability that it does; 1 if there is none
+    <attribute>_probability           the probability that it does; 1 if absent
 
-An event becomes one row of coordinates, so that it travels as a point does:
+An event is encoded as one row of coordinates, in the same form as a point:
 
     lo (d)   hi (d), with spans   probability (d), with probabilities   number (1), with factors
 
-`number` says which event of a table of factors it is, `MISSING` if it is in none.
+`number` is the event's row in a table of factors, or `MISSING` if it has none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PAIR = "a span is a pair, (first, last)"
 
 
 class Parts(NamedTuple):
-    """The coordinates of events by what they mean, (events, d) each."""
+    """Coordinates of events, split by meaning, (events, d) each."""
 
     lo: F64
     hi: F64
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
 
 
 class EventColumns(NamedTuple):
-    """Which columns events may have, and how they become coordinates."""
+    """Columns that events may have, and their encoding as coordinates."""
 
     spans: bool = False
     probabilities: bool = False
@@ -54,22 +54,22 @@ class EventColumns(NamedTuple):
     """Values are under the names of attributes, whatever their sources."""
 
     def names(self, attribute: Attribute) -> list[str]:
-        """Return the columns of an attribute; of one with a source, the first field of its path."""
+        """Return the columns of an attribute; with a source, the first field of its path."""
         name = attribute.name
         ends = [f"{name}_lo", f"{name}_hi"] if self.spans else []
         value = name if attribute.path is None else attribute.path[0]
         return [value, *ends, *([f"{name}_probability"] if self.probabilities else [])]
 
     def all_names(self, space: Space) -> list[str]:
-        """Return the columns of all attributes, each once."""
+        """Return the columns of all attributes, without duplicates."""
         return [*dict.fromkeys(column for attribute in space for column in self.names(attribute))]
 
     def width(self, dimensions: int) -> int:
-        """Return how many coordinates an event has."""
+        """Return the number of coordinates per event."""
         return dimensions * (1 + self.spans + self.probabilities) + (self.factor_events is not None)
 
     def points_of(self, space: Space, rows: Rows, nan: str) -> F64:
-        """Return the coordinates of events, (rows, width); rows that can't be used are rejected."""
+        """Return the coordinates of events, (rows, width); unusable rows are rejected."""
         d = len(space)
         points = np.full((len(rows), self.width(d)), MISSING)
         for axis, attribute in enumerate(space):
@@ -86,7 +86,7 @@ class EventColumns(NamedTuple):
         return points
 
     def parts(self, points: F64, dimensions: int) -> Parts:
-        """Return coordinates by what they mean; a probability that isn't given is 1."""
+        """Split coordinates by meaning; the default probability is 1."""
         lo, hi, probabilities = (
             np.ascontiguousarray(points[:, i * dimensions : (i + 1) * dimensions]) for i in range(3)
         )
@@ -99,7 +99,7 @@ class EventColumns(NamedTuple):
 
 
 def column_of(columns: Mapping[str, Values], attribute: Attribute) -> Values | None:
-    """Return an attribute's values, under its name or at its source; `None`: there are none."""
+    """Return an attribute's values, by name or by source; `None` if absent."""
     first, *rest = attribute.path or (attribute.name,)
     column = columns.get(first)
     while rest and isinstance(column, pa.Array) and pa.types.is_struct(column.type):
@@ -115,7 +115,7 @@ def column_of(columns: Mapping[str, Values], attribute: Attribute) -> Values | N
 
 
 def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False) -> F64:
-    """Return an attribute's coordinates, from its name or from its source."""
+    """Return an attribute's coordinates, by name or by source."""
     if by_name or attribute.path is None:
         return rows.coordinates(attribute, nan, attribute.of)
     values = column_of(rows.batch.columns, attribute)
@@ -125,7 +125,7 @@ def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False
 
 
 def _span(rows: Rows, attribute: Attribute, nan: str) -> tuple[F64, F64]:
-    """Return the ends of an attribute's values; reject what is no value and no span."""
+    """Return the lower and upper ends of an attribute's spans; reject other values."""
     name = attribute.of or attribute.name
     low, high = f"{name}_lo", f"{name}_hi"
     pairs = None if attribute.path else _pairs(rows, name)
@@ -161,7 +161,7 @@ def _good(rows: Rows, at_fault: Any) -> Iterator[int]:
 
 
 def _pairs(rows: Rows, name: str) -> tuple[Values, Values] | None:
-    """Return the first and the last values of a column that has pairs; `None`: it has none."""
+    """Return the first and second values of a column of pairs; `None` if it has no pairs."""
     values = rows.batch.columns.get(name)
     if isinstance(values, list):
         if not any(isinstance(value, tuple | list) for value in values):

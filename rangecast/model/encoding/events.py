@@ -1,7 +1,7 @@
-"""Events: rows of a table, one column per attribute, as points of the space.
+"""Encoding of events: rows of a table, one column per attribute, as points of the space.
 
-`EventFile` reads a file in batches, so that it may be larger than memory; `encode_events` takes
-what a Python program holds. Both end in `Events`: ids and an array of coordinates.
+`EventFile` reads a file in batches, so it may be larger than memory. `encode_events` takes Python
+objects. Both produce `Events`: ids and an array of coordinates.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ANY = EventColumns(spans=True, probabilities=True)
 
 
 class Events(NamedTuple):
-    """Some events: their ids and their coordinates, one row per event."""
+    """Batch of events: ids and coordinates, one row per event."""
 
     ids: pa.Array
     points: F64
 
 
 class EventFile:
-    """A file of events, read in batches against a space."""
+    """File of events, read in batches and encoded in a space."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class EventFile:
         id: str | None = None,  # noqa: A002
         keep: Sequence[str] = (),
     ):
-        """Open a file; it is read when it is iterated.
+        """Open a file; it is read during iteration.
 
-        id     the column of the ids, if it isn't `id`
-        keep   columns that may be there beside the attributes; ids are structs of the id and of
-               those that are there
+        id     column of the ids, if not `id`
+        keep   additional columns to keep; ids are then structs of the id and those of these columns
+               that exist
         """
         self.path = path
         self.columns = columns
@@ -83,12 +83,12 @@ class EventFile:
 
     @property
     def id_type(self) -> pa.DataType | None:
-        """The type of the ids, `None` if the file has none."""
+        """Type of the ids; `None` if the file has none."""
         return self._records.id_type
 
     @cached_property
     def kept(self) -> pa.Schema:
-        """The columns that are kept, and their types."""
+        """Schema of the kept columns."""
         return kept_schema(self._records.source, self._keep)
 
     @property
@@ -97,7 +97,7 @@ class EventFile:
         return self._records.source.reading
 
     def check(self) -> None:
-        """Reject a file that can't be read, or has an unknown column where it begins."""
+        """Reject a file that cannot be read, or whose first batch has an unknown column."""
         self._records.check()
 
     def __iter__(self) -> Iterator[Events]:
@@ -112,15 +112,16 @@ class EventFile:
             yield Events(ids, points)
 
     def tables(self) -> Iterator[tuple[pa.Table, F64]]:
-        """Yield events batch by batch with all columns as they were given, and their points."""
+        """Yield tables with all original columns, and their points, batch by batch."""
         for rows, points in self._read():
             table = pa.Table.from_batches([rows.batch.arrow()])
             yield table if rows.good.all() else table.filter(pa.array(rows.good)), points
 
     def find(self, wanted: str | int) -> tuple[dict[str, Any], F64] | None:
-        """Return one event, its values and its point, by its id as a text or by its row.
+        """Return the values and the point of one event, found by id (as text) or by row number.
 
-        Rows count from 0; those of a file without ids are ids. `None`: there is none.
+        Rows count from 0 and serve as ids in a file without ids. Returns `None` if there is no such
+        event.
         """
         for rows, points in self._read():
             names = rows.batch.rows if isinstance(wanted, int) else rows.ids.cast(pa.string())
@@ -131,7 +132,7 @@ class EventFile:
         return None
 
     def _read(self) -> Iterator[tuple[Rows, F64]]:
-        """Yield rows, and the points of the good ones."""
+        """Yield batches of rows, and the points of the good rows."""
         seen: set[str] = set()
         for rows in self._records:
             seen.update(rows.batch.columns)
@@ -167,7 +168,7 @@ class EventFile:
 
 
 def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Return the attributes of one event and their values."""
+    """Return the attribute names and values of one event."""
     try:
         return event.items()
     except AttributeError:
@@ -186,10 +187,10 @@ def encode_event(
     nan: str = "error",
     by_name: bool = False,
 ) -> F64:
-    """Return the coordinates of one event, (d,); what it has no value for is missing.
+    """Return the coordinates of one event, (d,); absent values are missing.
 
-    `ignore_unknown` and `nan` are as in `encode_events`. `by_name`: values are under the names of
-    attributes, whatever their sources.
+    `ignore_unknown` and `nan` are as in `encode_events`. With `by_name`, values are looked up under
+    the names of attributes, and sources are ignored.
     """
     if not by_name:
         point: F64 = encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan)[0]
@@ -206,7 +207,7 @@ def encode_event(
 def encode_one(
     event: Mapping[str, Any], space: Space, *, ignore_unknown: bool = False, nan: str = "error"
 ) -> F64:
-    """Return the coordinates of one event, (1, d): see `encode_event`."""
+    """Return the coordinates of one event, (1, d); see `encode_event`."""
     if nan != NanMeaning.ERROR:
         nan_is_missing(nan)
     if ignore_unknown is not False:
@@ -243,7 +244,7 @@ def _point(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: st
 
 
 def _by_name(event: Mapping[str, Any], space: Space, *, ignore_unknown: bool) -> dict[str, Any]:
-    """Return an event with the values of all attributes under their names."""
+    """Return an event as a flat dict of values by attribute name."""
     values = dict(values_of(event))
     if not ignore_unknown:
         for name in values:
@@ -267,17 +268,16 @@ def encode_events(
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
 ) -> Events:
-    """Return the events of a file, a table, a DataFrame, a dict of columns or a list of dicts.
+    """Encode events from a file, a table, a DataFrame, a dict of columns or a list of dicts.
 
-    A key that is absent, `None` or null is a missing value. The first event that can't be used
-    raises a `RejectedRowError`.
+    A key that is absent, `None` or null is a missing value. The first unusable event raises a
+    `RejectedRowError`.
 
-    ignore_unknown   events may have values that are no attribute of the space
+    ignore_unknown   allow values that are not attributes of the space
     nan              "error": NaN is rejected; "missing": it is a missing value
-    columns          what columns there may be beside values
-    id               the column of the ids, if it isn't `id`
-    keep             columns that may be there beside the attributes, and go with the ids: these
-                     are structs then
+    columns          columns allowed besides values
+    id               column of the ids, if not `id`
+    keep             additional columns to keep with the ids, which are then structs
     """
     flag("ignore_unknown", ignore_unknown)
     options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "columns": columns, "id": id}

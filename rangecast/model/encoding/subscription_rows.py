@@ -1,8 +1,8 @@
-"""Subscriptions of a table as rows with a filter text: what a server saves.
+"""Subscriptions of a table as rows with a filter text, as a server saves them.
 
 The columns are those of a file (`subscriptions`): `id`, then `filter` or `<attribute>_lo` and
-`<attribute>_hi`, `score` and `weight_<attribute>`; and `consumer` and `ttl`, which only a server
-has. Ranges become the text of a filter that means them.
+`<attribute>_hi`, `score` and `weight_<attribute>`; and `consumer` and `ttl`, which only servers
+use. Ranges are converted to an equivalent filter text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TTL = Number("ttl", min=0)
 
 
 class SubscriptionRow(NamedTuple):
-    """One subscription, and the row that it is in."""
+    """One subscription, with its row number."""
 
     row: int
     id: Id
@@ -44,9 +44,9 @@ class SubscriptionRow(NamedTuple):
 def subscription_rows(
     batch: Batch, space: Space, bad: RejectedRows, source: str
 ) -> Iterator[SubscriptionRow]:
-    """Yield the subscriptions of a batch; rows that can't be one go to `bad`.
+    """Yield the subscriptions of a batch; unusable rows go to `bad`.
 
-    Filters aren't parsed. Columns that don't fit are a `FileError`.
+    Filters are not parsed. Invalid columns raise a `FileError`.
     """
     columns = SubscriptionColumns(space, more=("consumer", "ttl"))
     columns.check(list(batch.columns), source)
@@ -77,7 +77,7 @@ def subscription_rows(
 
 
 def _texts(rows: Rows, name: str) -> list[str]:
-    """Return a column of texts; a row with something else is rejected, a filter must be there."""
+    """Return a text column; reject rows with other types, or without a filter."""
     values = rows.batch.columns.get(name)
     if values is None:
         return [""] * len(rows)

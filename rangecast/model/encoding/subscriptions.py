@@ -37,7 +37,7 @@ _SEQ = Integer("seq")
 
 
 class Part(NamedTuple):
-    """The subscriptions of one batch; `sizes` says how many boxes each has."""
+    """Subscriptions of one batch; `sizes` is the number of boxes of each."""
 
     ids: pa.Array
     lo: F64
@@ -50,13 +50,13 @@ class Part(NamedTuple):
     seq: F64 | None
 
     def filled(self) -> Part:
-        """Return it with a score of 0 and weights of 1 where they aren't given."""
+        """Return the part with default scores (0) and weights (1) filled in."""
         weights = None if self.weights is None else np.nan_to_num(self.weights, nan=1.0)
         return self._replace(scores=np.nan_to_num(self.scores, nan=0.0), weights=weights)
 
 
 class Replacements(NamedTuple):
-    """Subscriptions in place of others, which keep the scores and weights that aren't given."""
+    """Replacement subscriptions; scores and weights that are not given are kept."""
 
     boxes: Boxes
     """With a score of 0 and weights of 1 where they aren't given."""
@@ -67,12 +67,12 @@ class Replacements(NamedTuple):
 
     @classmethod
     def of(cls, boxes: Boxes) -> Replacements:
-        """Return boxes with all that they have: nothing is kept."""
+        """Return replacements that keep no scores or weights."""
         ones = np.ones((boxes.rows, boxes.dimensions))
         return cls(boxes, boxes.scores, ones if boxes.weights is None else boxes.weights)
 
     def onto(self, scores: F64, weights: F64 | None) -> Boxes:
-        """Return the boxes, given what those that they replace have."""
+        """Return the boxes, with absent scores and weights taken from the replaced rows."""
         kept = weights
         if self.weights is not None:
             before = np.ones(self.weights.shape) if weights is None else weights
@@ -96,12 +96,12 @@ def read_subscriptions(
 ) -> Boxes:
     """Read a file of subscriptions.
 
-    rejected         a list that gets the rejected rows, or the path of a file for them; without,
-                     the first one raises a `RejectedRowError`
-    ignore_unknown   the file may have columns that mean nothing
-    progress         is called with the rows of each batch, and how much has been read
-    id               the column of the ids, if it isn't `id`
-    keep             columns that the file may have beside those of subscriptions
+    rejected         a list or a file path that receives the rejected rows; without it, the first
+                     one raises a `RejectedRowError`
+    ignore_unknown   allow unknown columns
+    progress         called for each batch with its rows and the read progress
+    id               column of the ids, if not `id`
+    keep             additional columns that the file may have
     """
     flag("ignore_unknown", ignore_unknown)
     source = identified(file_source(path, exact_columns(space)), id)
@@ -124,13 +124,13 @@ def encode_subscriptions(
     rejected: RejectedTarget = None,
     id: str | None = None,  # noqa: A002
 ) -> Boxes:
-    """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
+    """Encode subscriptions from a table, a DataFrame, a dict of columns or a list of dicts.
 
-    Their columns are those that a file would have. NaN of a pandas DataFrame is null.
+    The columns are those of a file. NaN in a pandas DataFrame is null.
 
-    noun       what errors call them
+    noun       name of the input in error messages
     rejected   as for `read_subscriptions`
-    id         the column of the ids, if it isn't `id`
+    id         column of the ids, if not `id`
     """
     source = identified(table_source(value, noun, nan_is_null=True), id)
     with collecting_rejected(rejected) as bad:
@@ -138,7 +138,7 @@ def encode_subscriptions(
 
 
 def read_replacements(value: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
-    """Return the subscriptions of a file or a table, and which scores and weights it gives."""
+    """Read subscriptions from a file or table, recording which scores and weights are given."""
     is_file = isinstance(value, str | Path)
     source = (
         file_source(value, exact_columns(space))
@@ -166,7 +166,7 @@ def read_replacements(value: Any, space: Space, rejected: RejectedTarget = None)
 
 
 def _silent(rows: int, reading: Reading) -> None:
-    """Report no progress."""
+    """Ignore progress; the default callback."""
 
 
 def _read(
@@ -197,21 +197,21 @@ def _parts(
 
 
 def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
-    """Reject columns that subscriptions can't have, and a table that lacks what they need."""
+    """Reject columns that are not valid for subscriptions, and tables that lack required ones."""
     SubscriptionColumns(space).check(names, source)
 
 
 def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
-    """Return the subscriptions of one batch of many; rows that can't be used are rejected.
+    """Encode one batch of subscriptions; unusable rows are rejected.
 
-    parse   what to do instead of parsing a text alone; it gets the place in the batch
+    parse   replacement for parsing a single text; called with the index in the batch
     """
     columns = SubscriptionColumns(space)
     return columns.part(rows, parse).filled()
 
 
 class SubscriptionColumns:
-    """The columns that subscriptions have in a space."""
+    """Columns of subscriptions in a space."""
 
     def __init__(self, space: Space, ignore_unknown: bool | None = None, more: Sequence[str] = ()):
         self.space = space
@@ -225,7 +225,7 @@ class SubscriptionColumns:
         self._optional = ", ".join(repr(name) for name in ("score", "seq", *more))
 
     def check(self, names: Sequence[str], where: str) -> None:
-        """Reject columns that subscriptions can't have, and those that lack what they need."""
+        """Reject columns that are not valid for subscriptions, and missing required ones."""
         for name in names:
             if name not in self.known and not self.ignore_unknown:
                 raise FileError(
@@ -242,20 +242,18 @@ class SubscriptionColumns:
             )
 
     def scores(self, rows: Rows) -> F64:
-        """Return the score of each row, NaN where none is given."""
+        """Return the score of each row, or NaN where absent."""
         return _or_gap(rows.coordinates(_SCORE))
 
     def all_weights(self, rows: Rows) -> F64 | None:
-        """Return the weights of each row, (rows, d), NaN where none is given; `None`: there is no
-        column of them.
-        """
+        """Return the weights, (rows, d), NaN where absent; `None` if there is no weight column."""
         if not any(weight.name in rows for weight in self.weights):
             return None
         columns = [_or_gap(rows.coordinates(weight)) for weight in self.weights]
         return np.stack(columns, axis=1)
 
     def part(self, rows: Rows, parse: Parse | None = None) -> Part:
-        """Return the subscriptions of a batch as boxes; rows that can't be used are rejected."""
+        """Encode the subscriptions of a batch as boxes; unusable rows are rejected."""
         scores = self.scores(rows)
         seq = rows.needed(_SEQ, "an order of arrival is missing") if "seq" in rows else None
         weights = self.all_weights(rows)
@@ -292,7 +290,7 @@ class SubscriptionColumns:
         return lo, hi, np.ones(len(lo), np.int64)
 
     def bounds(self, rows: Rows) -> tuple[F64, F64]:
-        """Return the ranges of each row, (rows, d); those that can't be one are rejected."""
+        """Return the ranges of each row, (rows, d); rows with invalid ranges are rejected."""
         ends = [rows.bounds(attribute) for attribute in self.space]
         lo, hi = (np.stack(columns, axis=1) for columns in zip(*ends, strict=True))
         return lo, hi
@@ -324,7 +322,7 @@ def _joined(parts: list[Part], space: Space) -> Boxes:
 
 
 def _order(parts: list[Part]) -> I64 | None:
-    """Return the rows in order of arrival; `None`: that is their own order."""
+    """Return the permutation into order of arrival; `None` if the rows are already in order."""
     arrival = [part.seq for part in parts if part.seq is not None]
     if not arrival:
         return None

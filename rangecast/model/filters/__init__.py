@@ -1,1 +1,1 @@
-"""A filter's text to boxes: lexer, grammar, compile, regions; text is the way back."""
+"""Parsing of filters to boxes (lexer, grammar, compile, regions), and formatting (text)."""

@@ -1,11 +1,11 @@
 """Compiler of filters: from the tree of a filter to a region of a space.
 
-`not` is pushed down to the conditions on the way. A condition or its negation is a set of ranges
-within the domain of its attribute, so neither ever holds on a missing value.
+`not` is pushed down to the conditions. A condition or its negation is a set of ranges within the
+domain of its attribute, so neither ever matches a missing value.
 
-Two things are watched on the way up, for the errors: which attribute made a part impossible, and
-which part was the first to need more boxes than allowed. Before two sets of alternatives are
-multiplied, their number is known; what is sure to be too much is never computed.
+Two things are tracked for error messages: which attribute made a part impossible, and which part
+was the first to exceed the maximum number of boxes. The size of a product of alternatives is known
+before it is computed, so one that is certain to be too large is never computed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Impossible:
 
 
 def region_of(space: Space, text: str, max_boxes: int) -> Region:
-    """Return the boxes of a filter's text, each a product of single ranges."""
+    """Compile a filter's text to boxes, each a product of single ranges."""
     tree = read_tree(text, space.names)
     reading = _Reading(space, text, max_boxes)
     region = reading.region(tree, False)
@@ -122,7 +122,7 @@ class _Reading:
         return region
 
     def part(self, node: Node, negated: bool) -> Region:
-        """Return the region of a part of a group; count the work that it means for the group."""
+        """Compile one part of a group, and add its cost to the group's."""
         region = self.region(node, negated)
         if isinstance(node, Condition):
             return region
@@ -143,7 +143,7 @@ class _Reading:
             raise fault(self.text, word.start, word.end, problem, hint) from None
 
     def shapes(self, node: Condition, negated: bool) -> Region:
-        """Return the boxes of a call: those that cover its shape, or, negated, all places."""
+        """Return the boxes that cover the shape of a call, or the whole space if it is negated."""
         at = node.name.start
         try:
             call = read_call(str(node.name))
@@ -174,7 +174,7 @@ class _Reading:
         return region
 
     def place(self, node: Condition, name: str) -> Place:
-        """Return the attribute of a call."""
+        """Return the place attribute of a call."""
         at = node.name.start + str(node.name).find("(") + 1
         attribute = self.space.axes.get(name)
         declared = None if attribute is None else self.space.attributes[attribute]
@@ -189,7 +189,7 @@ class _Reading:
         raise fault(self.text, at, node.name.end, problem, hint)
 
     def length(self, node: Condition, call: Call) -> tuple[str, Length | None]:
-        """Return the sign and the length that a call is compared with, if it must be."""
+        """Return the operator and length that a call is compared with, if it needs them."""
         if (call.function == "distance") != bool(node.terms):
             problem = (
                 "a distance is compared with a length"
@@ -345,7 +345,7 @@ class _Reading:
         return fault(self.text, *node.span, problem, self.swapped(node, attribute))
 
     def swapped(self, node: Node, attribute: Attribute) -> str:
-        """Return how to write a range whose bounds are the wrong way round, if that is all."""
+        """Return a hint for a range with swapped bounds, if that is the only mistake."""
         if not isinstance(node, Condition) or node.form != "order" or len(node.terms) != 2:
             return ""
         low, high = sorted(node.terms, key=lambda term: term[0][0] == "<")
@@ -388,7 +388,7 @@ def _number(count: int) -> str:
 
 
 def _value(word: Word) -> object:
-    """Return the value that a literal stands for; numbers exactly."""
+    """Return the value of a literal; numbers are exact."""
     if word.kind == "BOOLEAN":
         return word.lower() == "true"
     quote = word[0]

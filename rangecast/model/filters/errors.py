@@ -53,7 +53,7 @@ def _expected(accepted: set[str], unclosed: bool) -> str:
 
 
 def unquoted_date(text: str) -> bool:
-    """Whether a text may have a moment without quotes, which is no difference of numbers."""
+    """Return whether a text may contain an unquoted date, rather than a subtraction."""
     return _DATE.search(_QUOTED.sub("''", text)) is not None
 
 
@@ -66,10 +66,10 @@ def misplaced(
     unclosed: bool,
     is_empty: bool,
 ) -> FilterError:
-    """Return the error about the token at which the parser failed.
+    """Return the error for the token at which the parser failed.
 
-    unclosed   whether a parenthesis is open there
-    is_empty   whether no word comes before it
+    unclosed   whether a parenthesis is open at that point
+    is_empty   whether it is the first token
     """
     at_end = word.kind == "END"
     if at_end and is_empty:
@@ -95,7 +95,7 @@ _CALLED = re.compile(r"(?<!\w)(?!and\b|or\b|not\b|in\b)[^\W\d]\w*\s*$", re.IGNOR
 
 
 def _remedy(text: str, unexpected: Word, accepted: set[str], names: tuple[str, ...]) -> str:
-    """Return what to do about a misplaced word, where the mistake can be guessed."""
+    """Return a hint for a misplaced token, if the mistake can be guessed."""
     word = clipped(str(unexpected))
     for pattern, advice in ((_DATE, "put a date in quotes"), (_GROUPED, "leave out the comma")):
         for split in pattern.finditer(text):

@@ -1,11 +1,11 @@
-"""Display of errors in filters: the reason, the position, the line with a caret, a hint.
+"""Formatting of filter errors: the reason, the position, the line with a caret, a hint.
 
     expected a value, found the word tech (line 1, column 10)
       sector = tech
                ^^^^
     hint: put a text in quotes: 'tech'
 
-Of a long line only a window around the caret is shown, so a message stays short whatever the text.
+For a long line only a window around the caret is shown, so messages stay short.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BEFORE = 36
 
 
 def clipped(text: str, longest: int = 40) -> str:
-    """Return the beginning of a text on one line, with dots if that isn't all of it."""
+    """Truncate a text to one line, with an ellipsis if something is left out."""
     return _on_one_line(text if len(text) <= longest else text[: longest - 3] + "...")
 
 

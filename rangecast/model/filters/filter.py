@@ -1,12 +1,12 @@
 """Filters: a text such as `age >= 18 and city in ('Rome', 'Oslo')` as a small set of boxes.
 
-A box lists only the attributes that it mentions, as (axis, lo, hi), ascending by axis. The boxes
-of a filter are in ascending order, none lies inside another, and no two of them could be one. An
-`or` gives several boxes; the filter holds where any of them does.
+A box lists only the attributes that it restricts, as (axis, lo, hi), ascending by axis. The boxes
+of a filter are sorted, none lies inside another, and no two can be merged. An `or` gives several
+boxes; the filter matches where any of them does.
 
-The way there: `grammar` (text to tree), `compile` (tree to region), `regions` (the algebra), and
-back to a text by `text`; or, for most filters, `plain` alone. The language is on one page,
-docs/reference/filters.md.
+Parsing: `grammar` (text to tree), `compile` (tree to region), `regions` (the algebra), or only
+`plain` for most filters. `text` converts boxes back to text. docs/reference/filters.md describes
+the language.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _MAX_LENGTH = 300
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filter:
-    """Where a subscription holds: a set of boxes in a space. `str` gives a text that means it."""
+    """Condition of a subscription: a set of boxes in a space. `str` gives an equivalent text."""
 
     space: Space
     boxes: tuple[Box, ...]
 
     @classmethod
     def parse(cls, text: str, space: Space, *, max_boxes: int = MAX_BOXES) -> Filter:
-        """Return the filter that a text means. More boxes than `max_boxes` are rejected."""
+        """Parse a text. More than `max_boxes` boxes are rejected."""
         boxes = plain_boxes(space, text, max_boxes)
         if boxes is None:
             boxes = sparse(region_of(space, text, max_boxes))
@@ -65,7 +65,7 @@ class Filter:
         """Return the filter of one box, shape (d,), or of several, (boxes, d).
 
         Bounds are snapped to the grid and clipped to the domain of their attribute. -inf to +inf
-        is an attribute that isn't mentioned.
+        means that the attribute is unrestricted.
         """
         lows = np.atleast_2d(np.asarray(lo, dtype=np.float64))
         highs = np.atleast_2d(np.asarray(hi, dtype=np.float64))
@@ -93,7 +93,7 @@ class Filter:
         return f"Filter({brief(str(self), _MAX_LENGTH)})"
 
     def _repr_html_(self) -> str:
-        """Return its text, for notebooks."""
+        """Return the filter's text, for notebooks."""
         return f"<code>{escape(cut(str(self), _MAX_LENGTH))}</code>"
 
     def __eq__(self, other: object) -> bool:
@@ -105,7 +105,7 @@ class Filter:
 
 
 def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:
-    """Return the boxes of many filters: `lo` and `hi`, (boxes, d), and `owner`, (boxes,)."""
+    """Return the boxes of several filters: `lo` and `hi`, (boxes, d), and `owner`, (boxes,)."""
     owner: list[int] = []
     sizes: list[int] = []
     terms: list[tuple[int, float, float]] = []
@@ -125,7 +125,7 @@ def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:
 
 
 def _product(space: Space, low: Sequence[float], high: Sequence[float]) -> Product | None:
-    """Return a box given by its bounds as a product, `None` if no value lies in it."""
+    """Return the bounds of a box as a product; `None` if the box is empty."""
     parts = []
     for axis, (attribute, lo, hi) in enumerate(zip(space, low, high, strict=True)):
         if not lo <= hi:

@@ -44,7 +44,7 @@ _NEXT = ("AND", "OR")
 
 
 class Node:
-    """A part of a filter, from its first word to its last."""
+    """Node of a filter's syntax tree, from its first token to its last."""
 
     __slots__ = ("first", "form", "last", "negated")
 
@@ -56,14 +56,14 @@ class Node:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Where it stands in the text."""
+        """Start and end offsets in the text."""
         return self.first.start, self.last.end
 
 
 class TextTerm(NamedTuple):
     """Comparison of a text with values.
 
-    kind   like, contains, starts_with, ends_with, in, cidr, all, any; the last two are of words
+    kind   like, contains, starts_with, ends_with, in, cidr, all, any; the last two compare words
     """
 
     kind: str
@@ -72,16 +72,16 @@ class TextTerm(NamedTuple):
 
 
 class Condition(Node):
-    """One comparison of one attribute.
+    """Comparison of one attribute.
 
     form     terms
-    order    (sign, its word, value) for each bound that must hold, the attribute on the left
-    equal    values, one of which must hold
+    order    (operator, its token, value) for each bound that must match, the attribute on the left
+    equal    values, one of which must match
     null     none
-    truth    none; the name has no meaning
-    call     sign, length and unit of a distance, or none; the name is the whole call
-    arithmetic  comparisons that must all hold; the name has no meaning
-    text     a `TextTerm`, alone
+    truth    none; the name is unused
+    call     operator, length and unit of a distance, or none; the name is the whole call
+    arithmetic  comparisons that must all match; the name is unused
+    text     a single `TextTerm`
     """
 
     __slots__ = ("name", "terms")
@@ -93,7 +93,7 @@ class Condition(Node):
 
 
 class Group(Node):
-    """Several parts under one `and` or `or`."""
+    """Several nodes joined by `and` or `or`."""
 
     __slots__ = ("parts",)
 
@@ -103,7 +103,7 @@ class Group(Node):
 
 
 class Parser:
-    """Reads a text from left to right."""
+    """Recursive-descent parser of filters."""
 
     def __init__(self, text: str, names: tuple[str, ...], words: Iterator[Word] | None = None):
         self._text = text
@@ -115,13 +115,13 @@ class Parser:
         self._word = next(self._words)
 
     def whole(self) -> Node:
-        """Read all of the text."""
+        """Parse the whole text."""
         node = self._any()
         self._take("END", expected=_NEXT)
         return node
 
     def _take(self, *kinds: str, expected: tuple[str, ...] = ()) -> Word:
-        """Read a word of these kinds; `expected` has more of them, for the error."""
+        """Consume a token of these kinds; `expected` lists more kinds for the error message."""
         word = self._word
         if word.kind not in kinds:
             is_empty = self._last is None
@@ -134,7 +134,7 @@ class Parser:
         return word
 
     def _any(self) -> Node:
-        """Read parts with `and` and `or` between them."""
+        """Parse terms joined by `and` and `or`."""
         result: Node | None = None
         while True:
             part = self._term()
@@ -233,7 +233,7 @@ class Parser:
         return Condition("order", name, [(">=", sign, low), ("<=", sign, high)], [name, high])
 
     def _listed(self) -> tuple[list[Word], Word]:
-        """Read values in parentheses; return them, and the word that closes them."""
+        """Parse a parenthesized list of values; return them and the closing token."""
         self._take("LPAR")
         values = [self._take("VALUE", "BOOLEAN")]
         while (word := self._take("COMMA", "RPAR")).kind == "COMMA":
@@ -241,7 +241,7 @@ class Parser:
         return values, word
 
     def _values(self) -> tuple[list[Word], Word]:
-        """Read one value, or several in parentheses; return them, and the last word."""
+        """Parse one value or a parenthesized list; return the values and the last token."""
         if self._word.kind == "LPAR":
             return self._listed()
         value = self._take("VALUE", expected=("LPAR",))
@@ -255,7 +255,7 @@ class Parser:
         return is_function and _OPENED.match(self._text, word.end) is not None
 
     def _likened(self, name: Word) -> Condition:
-        """Read what follows the name of a text: an operator and a pattern."""
+        """Parse the text operator and pattern after an attribute's name."""
         kind = self._take("NAME").lower()
         value = self._take("VALUE")
         return self._without_case(Condition("text", name, [TextTerm(kind, [value])], [name, value]))
@@ -282,7 +282,7 @@ class Parser:
         return Condition("text", name, [TextTerm(quantity, values)], [function, last])
 
     def _without_case(self, node: Condition) -> Condition:
-        """Read `ignore case` behind a condition, if it is there."""
+        """Parse an optional `ignore case` after a condition."""
         if not self._is_word("ignore"):
             return node
         self._take("NAME")
@@ -308,7 +308,7 @@ class Parser:
 
 
 def equal(name: Word, sign: Word, value: Word, ends: list[Word]) -> Condition:
-    """Return the condition that an attribute is, or isn't, a value."""
+    """Return the condition that an attribute equals, or does not equal, a value."""
     node = Condition("equal", name, [value], ends)
     node.negated = sign in _UNEQUAL
     return node
@@ -326,7 +326,7 @@ def _flat(form: str, left: Node, right: Node) -> Group:
 
 
 def read(text: str, names: tuple[str, ...]) -> Node:
-    """Return the tree of a filter's text. `names` of attributes serve hints only."""
+    """Parse a filter's text to a tree. Attribute `names` are used only for hints."""
     if not isinstance(text, str):
         raise FilterError(f"a filter is a text; given: {abbreviate(text)}")
     if alone := CALL.fullmatch(text):  # most filters of shapes

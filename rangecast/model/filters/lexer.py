@@ -1,7 +1,7 @@
-"""The words of filters: one regular expression cuts a text into them, comments left out.
+"""Lexer of filters: one regular expression splits a text into tokens and drops comments.
 
 kind       text
-NAME       a word that isn't a keyword, or anything in `...`
+NAME       an identifier that is not a keyword, or anything in `...`
 VALUE      a number, or a text in quotes
 BOOLEAN    true, false
 ORDER      <, <=, >, >=
@@ -62,7 +62,7 @@ NO_OPERATORS: Mapping[str, str] = {}
 
 
 class Word(str):
-    """A word of a filter, and its place in the text."""
+    """Token of a filter, with its position in the text."""
 
     __slots__ = ("kind", "start")
     kind: str
@@ -77,14 +77,14 @@ class Word(str):
 
     @property
     def end(self) -> int:
-        """Offset behind the last character."""
+        """Offset just past the last character."""
         return self.start + len(self)
 
 
 def words_of(text: str, operators: Mapping[str, str] = NO_OPERATORS) -> Iterator[Word]:
-    """Cut a text into words, as they are asked for; the last one is an empty END.
+    """Tokenize a text lazily; the last token is an empty END.
 
-    operators   kinds of characters that are words, too
+    operators   additional token kinds for single characters
     """
     depth = end = 0
     keyword = KEYWORDS.get
@@ -114,12 +114,12 @@ def words_of(text: str, operators: Mapping[str, str] = NO_OPERATORS) -> Iterator
 
 
 def name_of(word: str) -> str:
-    """Return the attribute's name that a word of a filter stands for."""
+    """Return the attribute name that a token stands for."""
     return word[1:-1].replace("``", "`") if word[0] == "`" else word
 
 
 def name_text(name: str) -> str:
-    """Return an attribute's name as a filter writes it."""
+    """Return an attribute name as written in a filter."""
     if _PLAIN_NAME.match(name) and name.lower() not in KEYWORDS:
         return name
     return "`" + name.replace("`", "``") + "`"

@@ -1,11 +1,11 @@
-"""The filters of many texts at once, as boxes: what `plain` reads, most of it in compiled code.
+"""Batch parser of filters: reads the `plain` subset, mostly in compiled code.
 
-A kernel cuts texts into conditions: attribute, sign, literal. Where the attribute is a number or an
-integer and the literal one that a double carries by one multiplication or division, it works out
-the range itself. The other literals (quoted texts, times, long numbers) are listed, and each that
-differs is looked up once, in the order of its first mention. A text of any other shape, one that
-can't hold, and one that is wrong is left to `Filter.parse`. So are few texts, where the kernel
-would first have to be compiled.
+A kernel splits texts into conditions: attribute, operator, literal. It computes the range itself if
+the attribute is a number or an integer and the literal converts to a double by one multiplication
+or division. Other literals (quoted texts, times, long numbers) are listed, and each distinct one is
+looked up once, in order of first mention. Texts of any other form, invalid ones, and those that can
+never match are left to `Filter.parse`. So are small batches, where compiling the kernel does not
+pay off.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SURE = 15
 
 
 class _Names(NamedTuple):
-    """The attributes as the kernel knows them."""
+    """Attribute names in the form that the kernel reads."""
 
     text: U8
     ends: I64
@@ -54,7 +54,7 @@ class _Names(NamedTuple):
 
 @jit
 def _is_wordly(byte: int) -> bool:
-    """Whether a word goes on with this byte, or may: beyond ASCII nothing is decided here."""
+    """Return whether a byte may continue an identifier; any non-ASCII byte may."""
     letter = (byte | 32) - 97
     return 0 <= letter < 26 or 48 <= byte < 58 or byte == 95 or byte >= 128
 
@@ -68,7 +68,7 @@ def _spaces(data: U8, at: int, end: int) -> int:
 
 @jit
 def _keyword(data: U8, at: int, end: int, length: int, word: int) -> bool:
-    """Whether a keyword, in any case, stands here; it is given as a number."""
+    """Return whether a keyword, encoded as a number, is at this offset, in any case."""
     stop = at + length
     if stop > end or (stop < end and _is_wordly(data[stop])):
         return False
@@ -80,7 +80,7 @@ def _keyword(data: U8, at: int, end: int, length: int, word: int) -> bool:
 
 @jit
 def _sign(data: U8, at: int, end: int) -> tuple[int, int]:
-    """Return where a comparison ends and which it is, 0 if there is none."""
+    """Return the end of a comparison operator and its code, or 0 if there is none."""
     if at == end or not 60 <= data[at] <= 62:
         return at, 0
     first = data[at]
@@ -96,7 +96,7 @@ def _sign(data: U8, at: int, end: int) -> tuple[int, int]:
 
 @jit
 def _literal(data: U8, at: int, end: int) -> tuple[int, int, float]:
-    """Return where a literal ends, of what kind it is, and its value if it is a number."""
+    """Return the end of a literal, its kind, and its value if it is a number."""
     if at == end:
         return at, 0, 0.0
     first = data[at]
@@ -152,7 +152,7 @@ def _literal(data: U8, at: int, end: int) -> tuple[int, int, float]:
 
 @jit
 def _name(data: U8, at: int, end: int, names: _Names) -> tuple[int, int]:
-    """Return where a name ends and whose it is, -1 if it is no attribute's."""
+    """Return the end of a name and its attribute's index, or -1 if it is unknown."""
     start = at
     while at < end and _is_wordly(data[at]):
         at += 1
@@ -171,7 +171,7 @@ def _name(data: U8, at: int, end: int, names: _Names) -> tuple[int, int]:
 
 @jit
 def _range(kind: int, sign: int, value: float) -> tuple[float, float]:
-    """Return where a comparison of a number or an integer holds, before the domain clips it."""
+    """Return the range of a numeric comparison, before clipping to the domain."""
     lo, hi = -np.inf, np.inf
     if sign in (_EQUAL, _AT_LEAST):
         lo = value
@@ -188,12 +188,12 @@ def _range(kind: int, sign: int, value: float) -> tuple[float, float]:
 def _cut(
     data: U8, ends: I64, row: int, names: _Names, lo: F64, hi: F64, good: Bool, listed: I64
 ) -> tuple[int, int]:
-    """Work out the box of every text from `row` on, or mark it as not good; list what is looked up.
+    """Compute the box of every text from `row` on, or mark it as not good; list other literals.
 
-    listed   conditions on other literals: row, axis, sign, and where the literal begins and ends
+    listed   conditions on other literals: row, axis, operator, start and end of the literal
 
-    It stops when the list may not have room for all of the next text. Returns the row it has come
-    to, and the length of the list.
+    It stops when the list may be too short for the next text. Returns the next row, and the length
+    of the list.
     """
     filled = 0
     literals = np.zeros((3, 2), np.int64)  # start and end; the first stands before its name
@@ -287,10 +287,10 @@ def boxes_of_texts(
     reject: Callable[[int, FilterError], None],
     parse: Parse | None = None,
 ) -> tuple[F64, F64, I64]:
-    """Return the boxes of texts: `lo` and `hi`, (boxes, d), and how many each good text has.
+    """Return the boxes of texts: `lo` and `hi`, (boxes, d), and the number of boxes per good text.
 
-    reject   called for each text that can't be used, with its place and the reason; it is left out
-    parse    what to do instead of parsing a text that is parsed alone
+    reject   called for each unusable text with its index and the reason; the text is left out
+    parse    replacement for parsing a single text
     """
     count, parse = len(texts), parse or (lambda _, text: Filter.parse(text, space))
     lo, hi, good, several = read_texts(texts, space) if _is_worth(count) else _none(count, space)
@@ -326,7 +326,7 @@ class _Parsed:
 
 
 def _is_worth(count: int) -> bool:
-    """Whether texts are read by the kernel, which may have to be compiled."""
+    """Return whether to use the kernel, which may have to be compiled first."""
     if count > _FEW and is_compiled(_cut):
         return True
     _Parsed.count += count
@@ -338,15 +338,15 @@ Texts = tuple[F64, F64, Bool, dict[int, Filter]]
 
 
 def _none(count: int, space: Space) -> Texts:
-    """Return what `read_texts` would, if it could read nothing."""
+    """Return the result of `read_texts` if no text could be read."""
     bounds = np.empty((count, len(space)))
     return bounds, bounds, np.zeros(count, bool), {}
 
 
 def read_texts(texts: pa.Array | Sequence[Any], space: Space) -> Texts:
-    """Return the boxes of texts that are read here.
+    """Read the texts of the supported form as boxes.
 
-    The others have several boxes, can't be used, or are of a shape that isn't read here.
+    The others have several boxes, are invalid, or have an unsupported form.
     """
     try:
         array = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.large_string())
@@ -396,7 +396,7 @@ def _look_up(
     hi: F64,
     good: Bool,
 ) -> None:
-    """Cut boxes by the conditions that were listed; those on one literal are alike."""
+    """Narrow boxes by the listed conditions; each distinct literal is looked up once."""
     intervals: list[Interval] = []
     failed = -1
     for row, axis, sign, start, end in listed.tolist():

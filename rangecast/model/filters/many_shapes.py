@@ -1,4 +1,4 @@
-"""The filters of many texts that ask for one polygon each, as boxes."""
+"""Batch parser of filters that consist of one polygon each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rangecast.model.space import Space
 def read_polygons(
     text: U8, ends: I64, raw: bytes, space: Space, lo: F64, hi: F64, good: Bool
 ) -> dict[int, Filter]:
-    """Write the box of each text that asks for a polygon, and mark it as good.
+    """Write the box of each text that consists of one polygon, and mark it as good.
 
-    text, ends, raw   the bytes of all texts, and where each begins and the last one ends
-    good              (texts,) the texts that aren't good are looked at
+    text, ends, raw   bytes of all texts, with the start of each and the end of the last
+    good              (texts,) only texts not yet marked are read
 
     Returns the filters of polygons that have several boxes.
     """
@@ -52,7 +52,7 @@ def read_polygons(
 
 
 def _words(read: RingsRead, raw: bytes, ends: I64, name: str) -> list[str]:
-    """Return the texts of rings as filters print them."""
+    """Return the canonical texts of rings."""
     words = []
     starts, stops = ends[read.rows].tolist(), ends[read.rows + 1].tolist()
     spans = zip(starts, stops, read.spans.tolist(), read.is_canonical.tolist(), strict=True)

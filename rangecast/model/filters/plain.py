@@ -1,10 +1,9 @@
-"""Filters of the common shape, read without a parser: conditions on attributes, all of which hold.
+"""Fast path for common filters: a conjunction of simple conditions, read without a parser.
 
     price < 20 and 1 <= size <= 5 and sector in ('tech', 'energy') and day between 3 and 9
 
-A regular expression cuts one condition after another. What isn't of this shape, can't hold or is
-wrong in any way is left to `compile`, which words the errors; a property test holds the two to
-each other.
+A regular expression splits the text into conditions. Any text that has another form, can never
+match or is invalid is left to `compile`, which raises the errors. A property test compares both.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _DIGITS = 16
 
 
 def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | None:
-    """Return the boxes of a filter of the common shape; `None` if it is of another."""
+    """Return the boxes of a filter of the common form; `None` if it has another form."""
     conditions = _conditions(text)
     if conditions is None:
         return None
@@ -86,7 +85,7 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
 
 
 def _conditions(text: Any) -> list[tuple[str, ...]] | None:
-    """Return the conditions of a text. All of it is cut before a word gets its number."""
+    """Split a text into conditions, before any word is added to a vocabulary."""
     if not isinstance(text, str):
         return None
     conditions: list[tuple[str, ...]] = []
@@ -103,7 +102,7 @@ def _conditions(text: Any) -> list[tuple[str, ...]] | None:
 
 
 def _ranges(attribute: Attribute, condition: tuple[str, ...]) -> Ranges:
-    """Return where a condition holds: nowhere, if it isn't of the common shape."""
+    """Return the ranges of a condition; empty if it does not have the common form."""
     before, turned, _, sign, value, first, last, listed, _ = condition
     if listed:
         words = () if before else _VALUES.findall(listed)
@@ -125,7 +124,7 @@ def _ranges(attribute: Attribute, condition: tuple[str, ...]) -> Ranges:
 
 
 def range_of(attribute: Attribute, sign: str, literal: str) -> Interval | None:
-    """Return where one comparison with a literal holds, in the domain; `None` if nowhere."""
+    """Return the range of one comparison with a literal, in the domain; `None` if it is empty."""
     if sign[0] == "=":
         return attribute.equal(_value(literal))
     if not attribute.ordered:
@@ -136,7 +135,7 @@ def range_of(attribute: Attribute, sign: str, literal: str) -> Interval | None:
 
 
 def _bound(attribute: Attribute, sign: str, word: str) -> float:
-    """Return the end of a range that a sign and a value make."""
+    """Return the bound that an operator and a value define."""
     kind = type(attribute)
     if kind is Number:
         double = float(word)
@@ -154,7 +153,7 @@ def _bound(attribute: Attribute, sign: str, word: str) -> float:
 
 
 def _value(word: str) -> object:
-    """Return the value that a literal stands for; numbers exactly."""
+    """Return the value of a literal; numbers are exact."""
     first = word[0]
     if first in QUOTES:
         return word[1:-1].replace(first * 2, first)

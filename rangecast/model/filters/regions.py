@@ -1,12 +1,12 @@
-"""The algebra behind filters: sets of ranges on one axis, and unions of products of such sets.
+"""Algebra of filters: sets of ranges on one axis, and unions of products of such sets.
 
     Range     (lo, hi)                closed; ends on the grid of its attribute; NULL is missing
     Ranges    (Range, ...)            ascending, no two overlap or touch on the grid, NULL last
-    Product   ((axis, Ranges), ...)   ascending by axis; an axis that isn't there is unrestricted
+    Product   ((axis, Ranges), ...)   ascending by axis; an absent axis is unrestricted
     Region    [Product, ...]          their union
 
-Whatever concerns one attribute only stays one set of ranges, so a thousand `!=` on it is one
-product. Boxes, products whose sets are single ranges, are made at the very end by `boxes`.
+Conditions on a single attribute stay one set of ranges, so a thousand `!=` on it are one product.
+`boxes` splits products into boxes, whose sets are single ranges, as the last step.
 
 Cost: unions and intersections of sets take n log n. `absorbed` takes one pass over n products
 with bit masks of n bits, instead of n^2 comparisons of products.
@@ -50,7 +50,7 @@ def before(attribute: Attribute, coordinate: float) -> float:
 
 
 def _touch(attribute: Attribute, low: Interval, high: Interval) -> bool:
-    """Whether two ranges, the first not beginning after the second, make one range."""
+    """Return whether two ranges, ordered by their start, overlap or touch."""
     if high[0] <= low[1]:
         return True
     if isinstance(attribute, Residual):  # two words are two conditions, whatever their numbers are
@@ -59,7 +59,7 @@ def _touch(attribute: Attribute, low: Interval, high: Interval) -> bool:
 
 
 def union(attribute: Attribute, ranges: Iterable[Interval]) -> Ranges:
-    """Return what lies in any of the ranges."""
+    """Return the union of ranges."""
     merged: list[Interval] = []
     for current in sorted(ranges):
         if merged and _touch(attribute, merged[-1], current):
@@ -71,7 +71,7 @@ def union(attribute: Attribute, ranges: Iterable[Interval]) -> Ranges:
 
 
 def intersection(sets: Sequence[Ranges]) -> Ranges:
-    """Return what lies in every one of the sets."""
+    """Return the intersection of sets of ranges."""
     if all(len(ranges) == 1 for ranges in sets):
         lo = max(ranges[0][0] for ranges in sets)
         hi = min(ranges[0][1] for ranges in sets)
@@ -90,7 +90,7 @@ def intersection(sets: Sequence[Ranges]) -> Ranges:
 
 
 def common(attribute: Attribute, sets: Sequence[Ranges]) -> Ranges:
-    """Return what lies in every one of the sets of an attribute; words are joined."""
+    """Return the intersection of an attribute's sets; conjunctions are joined."""
     if not isinstance(attribute, Residual):
         return intersection(sets)
     words = {number: attribute.literal(number) for ranges in sets for number, _ in ranges}
@@ -106,7 +106,7 @@ def common(attribute: Attribute, sets: Sequence[Ranges]) -> Ranges:
 
 
 def complement(attribute: Attribute, ranges: Ranges) -> Ranges:
-    """Return the rest of the domain. A missing value is in neither."""
+    """Return the complement within the domain. A missing value is in neither set."""
     gaps: list[Interval] = []
     start, last = attribute.domain
     for lo, hi in ranges:
@@ -119,7 +119,7 @@ def complement(attribute: Attribute, ranges: Ranges) -> Ranges:
 
 
 def snapped(attribute: Attribute, lo: float, hi: float) -> list[Interval]:
-    """Return what of any range lies on the grid and in the domain; +inf is a missing value."""
+    """Snap a range to the grid and clip it to the domain; +inf is a missing value."""
     pieces = [NULL] if hi == MISSING else []
     if lo == MISSING:
         return pieces
@@ -137,7 +137,7 @@ def snapped(attribute: Attribute, lo: float, hi: float) -> list[Interval]:
 
 
 def meet(attributes: Sequence[Attribute], first: Product, second: Product) -> Product | int:
-    """Return what lies in both products, or the axis on which they have nothing in common."""
+    """Return the intersection of two products, or the axis on which it is empty."""
     if not first or not second:
         return first or second
     sets = dict(first)
@@ -152,15 +152,15 @@ def meet(attributes: Sequence[Attribute], first: Product, second: Product) -> Pr
 
 
 def axes_of(region: Region) -> set[int]:
-    """Return the axes that a region restricts anywhere."""
+    """Return the axes that any product of a region restricts."""
     return {axis for product in region for axis, _ in product}
 
 
 def joined(attributes: Sequence[Attribute], region: Iterable[Product]) -> Region:
-    """Return the region with products that differ on one axis only made one.
+    """Merge products that differ on only one axis.
 
-    A few cycles over the axes: what they miss costs nothing but a longer list here, and `boxes`
-    merges to the end.
+    It makes a few passes over the axes. Missed merges only make the list longer; `boxes` merges
+    completely.
     """
     alive = dict.fromkeys(region)
     for _ in range(_CYCLES):
@@ -185,7 +185,7 @@ def joined(attributes: Sequence[Attribute], region: Iterable[Product]) -> Region
 
 
 def _alike(axis: int, products: Iterable[Product]) -> list[list[Product]]:
-    """Return the groups of products that differ on this axis only."""
+    """Group the products that differ only on this axis."""
     groups: dict[Product, list[Product]] = {}
     for product in dict.fromkeys(products):
         groups.setdefault(tuple([p for p in product if p[0] != axis]), []).append(product)
@@ -201,7 +201,7 @@ def _one(attribute: Attribute, axis: int, group: list[Product]) -> Product:
 def absorbed(region: Iterable[Product]) -> Region:
     """Return the region without products that lie inside another one.
 
-    Exact for boxes. Of sets with several ranges only equal ones are recognised.
+    Exact for boxes. For sets of several ranges, only equal ones are recognized.
     """
     products = list(dict.fromkeys(region))
     if len(products) < 2:
@@ -221,7 +221,7 @@ def absorbed(region: Iterable[Product]) -> Region:
 
 
 class _Inside:
-    """On one axis: which products lie inside a set of ranges, as a bit mask."""
+    """Index of one axis: which products lie inside a set of ranges, as a bit mask."""
 
     def __init__(self, entries: list[tuple[Ranges, int]]):
         self.starting_from = _running([(-ranges[0][0], bit) for ranges, bit in entries])
@@ -237,7 +237,7 @@ class _Inside:
 
 
 def _running(keyed: list[tuple[float, int]]) -> dict[float, int]:
-    """Return for each key the bits of all entries whose key isn't above it."""
+    """Return for each key the union of the bits of all entries up to that key."""
     masks: dict[float, int] = {}
     bits = 0
     for key, bit in sorted(keyed):
@@ -247,14 +247,14 @@ def _running(keyed: list[tuple[float, int]]) -> dict[float, int]:
 
 
 def size(product: Product) -> int:
-    """Return how many boxes a product is."""
+    """Return the number of boxes in a product."""
     return math.prod([len(ranges) for _, ranges in product])
 
 
 def boxes(attributes: Sequence[Attribute], region: Region) -> Region:
-    """Return a region without products inside others as boxes, in order.
+    """Split a region into sorted boxes, without products that lie inside others.
 
-    No box lies inside another, and no two together are one box.
+    No box lies inside another, and no two can be merged.
     """
     single: Region = []
     for product in region:
@@ -273,15 +273,15 @@ def boxes(attributes: Sequence[Attribute], region: Region) -> Region:
 
 
 def sparse(region: Region) -> tuple[Box, ...]:
-    """Return boxes as filters hold them."""
+    """Return boxes in the sparse form that filters use."""
     return tuple([tuple([(a, r[0][0], r[0][1]) for a, r in product]) for product in region])
 
 
 class _Merging:
-    """Merge boxes that are the same on all axes but one, where their ranges overlap or touch.
+    """Merges boxes that are equal on all axes but one, where their ranges overlap or touch.
 
-    `shelves` holds, for a box without one of its axes, the ranges that there are on this axis;
-    they never touch, so only the neighbours of a new range can. Each merge leaves one box less.
+    `shelves` maps a box without one of its axes to the ranges on this axis. They never touch, so
+    only the neighbors of a new range can. Each merge removes one box.
     """
 
     def __init__(self, attributes: Sequence[Attribute], region: Region):
@@ -309,7 +309,7 @@ class _Merging:
         ]
 
     def _grown(self, box: Product, shelves: list[list[Interval]]) -> Product | None:
-        """Return the box together with one that it makes one box with, which is taken out."""
+        """Merge a box with one on the shelves, and remove that one; `None` if none fits."""
         for index, shelf in enumerate(shelves):
             if not shelf:
                 continue

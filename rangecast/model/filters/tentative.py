@@ -1,8 +1,8 @@
-"""Filters that may still be rejected: nothing is learned of them until they are accepted.
+"""Filters that may still be rejected, parsed without changing the vocabularies.
 
 A word that a filter mentions gets the next number of its attribute's vocabulary. A tentative space
-notes new words, and the numbers that they would get; `is_settled_in` has them learned. If other
-words have got the numbers meanwhile, the filters must be parsed again.
+records new words and the numbers that they would get; `is_settled_in` adds them to the vocabulary.
+If those numbers have been taken in the meantime, the filters must be parsed again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rangecast.model.space import Space
 
 
 class _Words(String):
-    """Words of a string attribute, and new ones; for filters, not for events."""
+    """String attribute with tentative new words; for filters, not for events."""
 
     def __init__(self, host: String):
         vars(self).update(vars(host))
@@ -46,19 +46,19 @@ class _Words(String):
 
 
 class _LocationWords(_Words, Location):
-    """The same of a location."""
+    """Location attribute with a tentative vocabulary."""
 
 
 class _PointWords(_Words, Point):
-    """The same of a point."""
+    """Point attribute with a tentative vocabulary."""
 
 
 class _ArithmeticWords(_Words, Arithmetic):
-    """The same of arithmetic."""
+    """Arithmetic attribute with a tentative vocabulary."""
 
 
 class _PatternsWords(_Words, Patterns):
-    """The same of the patterns of a text."""
+    """Pattern attribute with a tentative vocabulary."""
 
 
 _LIKE: dict[type[String], type[_Words]] = {
@@ -71,7 +71,7 @@ _LIKE: dict[type[String], type[_Words]] = {
 
 
 class TentativeSpace(Space):
-    """A space in which filters are read that may still be rejected."""
+    """Space for parsing filters that may still be rejected."""
 
     def __init__(self, host: Space):
         vars(self).update(vars(host))  # all was checked there
@@ -88,11 +88,11 @@ class TentativeSpace(Space):
 
     @property
     def has_news(self) -> bool:
-        """Whether filters mention words that the space doesn't know."""
+        """Return whether filters mention words that are not in the space's vocabularies."""
         return any(word.vocabulary for word in self._words)
 
     def is_settled_in(self, space: Space) -> bool:
-        """Learn the new words, if this is the space; return whether the boxes mean them there."""
+        """Add the new words if this is the host space; return whether the boxes are valid in it."""
         if self.host is not space:
             return False
         if self._is_settled is None:
@@ -101,7 +101,7 @@ class TentativeSpace(Space):
 
 
 class BoxesRead(NamedTuple):
-    """The filters of several texts, as boxes that mean something once their space is settled."""
+    """Filters of several texts, as boxes that are valid once their space is settled."""
 
     space: TentativeSpace
     lo: F64
@@ -111,7 +111,7 @@ class BoxesRead(NamedTuple):
 
 
 def parse_unless_rejected(text: str, space: Space) -> Filter:
-    """Return the filter of a text; the words of one that is rejected aren't learned."""
+    """Parse a text; if it is rejected, the vocabularies stay unchanged."""
     if isinstance(space, TentativeSpace) or not any(
         isinstance(attribute, String) for attribute in space
     ):

@@ -1,9 +1,9 @@
-"""Boxes back to a text that a person would write, and that parses to the same boxes.
+"""Formatting of boxes as a readable text that parses to the same boxes.
 
-Boxes that differ on one attribute only are written as one conjunction. A set of ranges is written
-both as what it holds and as what it leaves out, and the shorter text is taken: `x != 5` rather
-than `x < 5 or x > 5`, `symbol != 'A'` rather than a list of all others. An end of a range is
-written as `<` or `<=`, whichever number is shorter.
+Boxes that differ on only one attribute are written as one conjunction. A set of ranges is written
+both directly and as its complement, and the shorter text is used: `x != 5` rather than
+`x < 5 or x > 5`, `symbol != 'A'` rather than a list of all others. A bound is written with `<` or
+`<=`, whichever number is shorter.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def text_of(
     boxes: Sequence[Sequence[tuple[int, float, float]]],
     rewrite: Rewrite | None = None,
 ) -> str:
-    """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention.
+    """Return the text of boxes given as (axis, lo, hi) of the restricted attributes.
 
-    rewrite   writes literals of places; default: as they are
+    rewrite   function that formats literals of places; by default they are unchanged
     """
     products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
     if any(isinstance(attribute, Place) for attribute in space):
@@ -67,7 +67,7 @@ def text_of(
 
 
 def without_covers(space: Space, products: list[Product]) -> list[Product]:
-    """Return products without the bounds that a shape implies: they are the boxes of its cover."""
+    """Remove the bounds that a shape implies: those of its covering boxes."""
     left = dict.fromkeys(products)
     for product in products:
         for axis, ranges in product:
@@ -94,7 +94,7 @@ def without_covers(space: Space, products: list[Product]) -> list[Product]:
 def _implied(
     space: Space, place: Place, ranges: Ranges, sides: list[int]
 ) -> Iterator[list[tuple[Product, bool]]]:
-    """Yield the bounds that a word may have alone: the cover of a literal, or all places."""
+    """Yield the bounds that a conjunction implies: the cover of a literal, or the whole space."""
     domains = [(a, (space.attributes[a].domain,)) for a in sides]
     for literal in literals_of(place, place.literal(ranges[0][0])):
         if literal.negated:
@@ -125,7 +125,7 @@ def text_of_bounds(space: Space, lo: F64, hi: F64) -> str:
 def _condition(
     attribute: Attribute, ranges: Ranges, in_conjunction: bool, rewrite: Rewrite | None
 ) -> str:
-    """Return the text of a set of ranges, in parentheses where an `or` in it needs them."""
+    """Return the text of a set of ranges, parenthesized if an `or` in it requires it."""
     if isinstance(attribute, Residual):
         words = [attribute.literal(number) for number, _ in ranges]
         if rewrite is not None and isinstance(attribute, Place):
@@ -166,7 +166,7 @@ def _among(name: str, sign: str, word: str, literals: list[str]) -> str:
 
 
 def _words(attribute: Attribute, ranges: Ranges) -> list[str]:
-    """Return the literals that together are the ranges."""
+    """Return the literals that together denote the ranges."""
     words: list[str] = []
     for lo, hi in ranges:
         if isinstance(attribute, Hierarchy):
@@ -177,7 +177,7 @@ def _words(attribute: Attribute, ranges: Ranges) -> list[str]:
 
 
 def _ordered_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]:
-    """Return the alternatives of the shorter text: what is held, or what is left out."""
+    """Return the alternatives of the shorter text: the ranges or their complement."""
     held = [_span(attribute, name, range_) for range_ in ranges if range_[0] != range_[1]]
     points = [_literal(attribute, lo) for lo, hi in ranges if lo == hi]
     if points:
@@ -206,7 +206,7 @@ def _outside(attribute: Attribute, name: str, range_: Interval) -> str:
 
 
 def _span(attribute: Attribute, name: str, range_: Interval) -> str:
-    """Return the text of one range that isn't a point and not the whole domain."""
+    """Return the text of one range that is neither a point nor the whole domain."""
     lo, hi = range_
     if lo == attribute.domain[0]:
         return f"{name} {_end(attribute, hi, '<=', '<', after(attribute, hi))}"
@@ -220,7 +220,7 @@ def _span(attribute: Attribute, name: str, range_: Interval) -> str:
 
 
 def _end(attribute: Attribute, end: float, closed: str, opened: str, neighbour: float) -> str:
-    """Return a sign and a literal for one end of a range: `<= 4` unless `< 5` is shorter."""
+    """Return an operator and a literal for one bound: `<= 4` unless `< 5` is shorter."""
     texts = []
     for sign, coordinate in ((closed, end), (opened, neighbour)):
         try:
