@@ -3,9 +3,9 @@
     async_engine = AsyncEngine(engine)
     ids = await async_engine.match({"price": 9.5})
 
-Waiting events are matched as one batch; while that runs in a thread, the next batch collects.
-There is no timer: a lone event is matched at once, and under load an event waits for the batch
-ahead of its own, which is far cheaper than matching one event after the other.
+Waiting events are matched as one batch in a thread; meanwhile, the next batch collects. There is
+no timer: a lone event is matched at once, and under load an event waits for the batch before its
+own, which is far cheaper than matching events one by one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AsyncEngine:
     ):
         """Batch single events for an engine.
 
-        max_batch        upper limit of events that are matched together; bounds the waiting time
+        max_batch        maximum number of events per batch; bounds the waiting time
         ignore_unknown   ignore fields that are not attributes of the space
         nan              "error": NaN in an event is rejected; "missing": it is a missing value
         """

@@ -1,11 +1,11 @@
-"""A live set of subscriptions: the object most users hold.
+"""Engine: a live set of subscriptions, the main entry point of the library.
 
     engine = Engine(space)
     engine.subscribe("cheap", "price < 10 and sector = 'tech'")
     engine.match({"price": 9.5, "sector": "tech"})           # ["cheap"]
 
-`liveset` has its edits; here it answers. Every answer reads one immutable view, so any number of
-threads may ask.
+`liveset` implements the edits, this module the queries. Each query reads one immutable view, so any
+number of threads may query at the same time.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _NAMED = 5
 
 
 class Engine(LiveSet):
-    """One live set of subscriptions over a space.
+    """Live set of subscriptions over a space.
 
-    Any number of threads may use it. A service on an event loop awaits single events through
-    `AsyncEngine(engine).match(event)`; other calls that take long, such as `subscribe_many` of a
-    large file, it gives to `asyncio.to_thread`. `AsyncClient` has these methods against a server.
+    It is thread-safe. On an event loop, await single events with
+    `AsyncEngine(engine).match(event)`, and run other slow calls, such as `subscribe_many` of a
+    large file, with `asyncio.to_thread`. `AsyncClient` has the same methods for a server.
     """
 
     # ---- matching
@@ -62,7 +62,7 @@ class Engine(LiveSet):
     ) -> list[Id]:
         """Return the subscriptions that match one event, in order of arrival.
 
-        ignore_unknown   the event may have values that are no attribute of the space
+        ignore_unknown   ignore fields that are not attributes of the space
         nan              "error": NaN in an event is rejected; "missing": it is a missing value
         """
         view = self._view  # before encoding: a string is known by then if the view needs it
@@ -72,9 +72,9 @@ class Engine(LiveSet):
     def match_ids(
         self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
     ) -> AnyArray:
-        """Return what `match` does as an array: of int64, or of objects if ids are texts.
+        """Return the ids that `match` returns as an array: int64, or objects if ids are strings.
 
-        An answer of thousands of ids takes less time than a list of them.
+        For thousands of ids, an array is faster than a list.
         """
         view = self._view
         point = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
@@ -90,15 +90,15 @@ class Engine(LiveSet):
         id: str | None = None,  # noqa: A002
         keep: str | Sequence[str] = (),
     ) -> Matches:
-        """Return the subscriptions that match each event of many.
+        """Return the subscriptions that match each of many events.
 
         events           a file, a table, a DataFrame, a dict of columns or a list of dicts
-        ignore_unknown   events may have values that are no attribute of the space
+        ignore_unknown   ignore fields that are not attributes of the space
         nan              "error": NaN in an event is rejected; "missing": it is a missing value
-        threads          how many threads match; "auto": one per core that this process may use,
-                         fewer if there are less than 1,024 events for each
-        id               the column of the ids of events, if it isn't `id`
-        keep             columns of events that `table()` of the result has, too
+        threads          number of threads; "auto": one per core available to this process, but
+                         fewer if that leaves less than 1,024 events per thread
+        id               column of the event ids, if it isn't `id`
+        keep             event columns to include in `table()` of the result
         """
         view = self._view
         ids, points = encode_events(
@@ -113,9 +113,9 @@ class Engine(LiveSet):
         ignore_unknown: bool = False,
         nan: str = "error",
     ) -> list[list[Id] | RangecastError]:
-        """Return the subscriptions that match each event, or the error of one that can't be used.
+        """Return the matching subscriptions of each event, or the error of a rejected event.
 
-        A bad event doesn't affect the others. The options are those of `match`.
+        A rejected event doesn't affect the others. The options are those of `match`.
         """
         flag("ignore_unknown", ignore_unknown)
         view = self._view
@@ -137,9 +137,9 @@ class Engine(LiveSet):
         return [errors[index] if index in errors else next(lists) for index in range(total)]
 
     def match_points(self, points: F64, *, threads: Threads = 1) -> Matches:
-        """Return the subscriptions that match each point, (events, d): events already encoded.
+        """Return the subscriptions that match each encoded event, (events, d).
 
-        threads   how many threads match, as of `match_many`
+        threads   number of threads, as in `match_many`
         """
         view = self._view
         coordinates = np.asarray(points, np.float64, order="C")
@@ -172,10 +172,10 @@ class Engine(LiveSet):
     def count(
         self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
     ) -> int:
-        """Return how many subscriptions match one event, without listing them.
+        """Return the number of subscriptions that match one event, without listing them.
 
-        Those that mention at most two attributes are counted in a few microseconds, however many
-        match; others are enumerated. The options are those of `match`.
+        Counting subscriptions that mention at most two attributes takes a few microseconds, however
+        many match; others are enumerated. The options are those of `match`.
         """
         view = self._view
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
@@ -188,7 +188,7 @@ class Engine(LiveSet):
         ignore_unknown: bool = False,
         nan: str = "error",
     ) -> I64:
-        """Return how many subscriptions match each event of many, given as to `match_many`."""
+        """Return the number of matching subscriptions per event; `events` is as in `match_many`."""
         view = self._view
         points = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan).points
         return self._count(view, points)
@@ -216,7 +216,7 @@ class Engine(LiveSet):
         ignore_unknown: bool = False,
         nan: str = "error",
     ) -> list[tuple[Id, float]]:
-        """Return the k best subscriptions of one event and their scores, best first.
+        """Return the top k subscriptions of one event with their scores, best first.
 
         The options are those of `rank_many`; the position of the event is 0.
         """
@@ -263,28 +263,28 @@ class Engine(LiveSet):
         id: str | None = None,  # noqa: A002
         keep: str | Sequence[str] = (),
     ) -> Rankings:
-        """Return the k best subscriptions of each event of many, given as to `match_many`.
+        """Return the top k subscriptions of each event; `events` is as in `match_many`.
 
-        relaxed          one attribute is enough; the score is the sum of the weights of those
-                         that match
+        relaxed          one matching attribute is enough; the score is the sum of the weights of
+                         those that match
         combine          how a relaxed ranking combines these weights: "sum", "product", "min" or
                          "max"
         span             values may be spans, which a subscription must `overlap` or `contain`:
                          pairs (first, last), or columns <attribute>_lo and <attribute>_hi
         score_factors    scores depend on the event: (position of the event, ids of some
                          subscriptions) -> factors of their scores
-        factor_bounds    minimum and maximum of a factor, 0 and 1 by default; the closer, the fewer
-                         subscriptions are examined
+        factor_bounds    minimum and maximum of a factor, 0 and 1 by default; tighter bounds examine
+                         fewer subscriptions
         probabilities    values are uncertain: the probability that a value lies in its span, by
                          attribute, one for all events or one for each; others are in columns
                          <attribute>_probability. The score is multiplied by the probability that
                          the subscription contains the spans
-        max_per_second   at most this many per second, the best of them
+        max_per_second   keep at most this many per second, those with the best scores
         time_attribute   the timestamp for `max_per_second`, if the space has several
-        ignore_unknown   events may have values that are no attribute of the space
+        ignore_unknown   ignore fields that are not attributes of the space
         nan              "error": NaN in an event is rejected; "missing": it is a missing value
-        id               the column of the ids of events, if it isn't `id`
-        keep             columns of events that `table()` of the result has, too
+        id               column of the event ids, if it isn't `id`
+        keep             event columns to include in `table()` of the result
         """
         view = self._view
         options = RankOptions(
@@ -313,7 +313,7 @@ class Engine(LiveSet):
     def rank_points(
         self, points: F64, k: int = 10, *, relaxed: bool = False, combine: Combine = "sum"
     ) -> Rankings:
-        """Return the k best of each point, (events, d): events already encoded."""
+        """Return the top k subscriptions of each encoded event, (events, d)."""
         view = self._view
         query = Query.of((points, points), len(self.space), k, None, combine, relaxed=relaxed)
         return Rankings(self._best(view, query), None, None, view.rows)
@@ -395,9 +395,9 @@ class Engine(LiveSet):
         ignore_unknown: bool = False,
         nan: str = "error",
     ) -> Explanation:
-        """Return why a subscription matches an event, or what is in the way and how far off it is.
+        """Explain why a subscription matches an event, or which attributes don't and by how much.
 
-        Printed, it is one line; `boxes` has a line per attribute, for each alternative of the
+        It prints as one line; `boxes` has one line per attribute for each alternative of the
         filter. The options are those of `match`.
         """
         boxes, _ = self.select([subscription])
@@ -412,10 +412,10 @@ class Engine(LiveSet):
         ignore_unknown: bool = False,
         nan: str = "error",
     ) -> list[Explanation]:
-        """Return the k subscriptions that come nearest to matching an event, and what they lack.
+        """Return the k subscriptions closest to matching an event, and why they don't match.
 
-        Nearest are those that lack the fewest attributes, and of these the least far off. All
-        subscriptions are looked at, without an index. The options are those of `match`.
+        They are ordered by the number of attributes that don't match, then by distance. This scans
+        all subscriptions, without an index. The options are those of `match`.
         """
         boxes = self.boxes()
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
@@ -423,9 +423,9 @@ class Engine(LiveSet):
         return [explain_match(self.space, boxes, row, point, dict(event)) for row in rows]
 
     def explain(self) -> str:
-        """Return in words what the set is made of: its structures, why these, and their memory.
+        """Describe the set: its indexes, why they were chosen, and their memory.
 
-        Of a set with shapes, also how many subscriptions were selected, verified and matched.
+        For a set with shapes, include how many subscriptions were selected, verified and matched.
         """
         view = self._view
         count = len(self)
@@ -464,9 +464,9 @@ class Engine(LiveSet):
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the live subscriptions and the space as a snapshot folder, whole or not at all.
+        """Save the live subscriptions and the space atomically as a snapshot folder.
 
-        One that already exists is rejected, or replaced with `overwrite`.
+        An existing snapshot is an error, unless `overwrite` replaces it.
         """
         save_boxes(path, self.boxes(), self.space, overwrite=overwrite)
 
@@ -479,10 +479,9 @@ class Engine(LiveSet):
         rank_index: str = "auto",
         device: str | None = None,
     ) -> Engine:
-        """Return a live set with the subscriptions of a snapshot.
+        """Open a snapshot as a new live set.
 
-        A snapshot has no options: any of them can be opened with any `index`, `rank_index` and
-        `device`.
+        A snapshot stores no options: it can be opened with any `index`, `rank_index` and `device`.
         """
         boxes, space = load_boxes(path)
         engine = cls(space, index=index, rank_index=rank_index, device=device)

@@ -1,18 +1,17 @@
 """The live set of an engine: its rows, its edits, and its background rebuilds.
 
-How it stays right while it changes. An answer reads one immutable `LiveView`: some static
-structures (`parts`), the newest rows, which are compared one by one, and the number of the last
-edit. An edit makes all that it needs first, beside what readers see: rows behind the last one that
-counts, structures of their own. Then it marks the rows that it removes with its own number and
-publishes a new view by one assignment. So an answer sees all of an edit or none of it, and an edit
-that fails leaves the set as it was.
+Consistency. A query reads one immutable `LiveView`: some static indexes (`parts`), the newest rows,
+which are compared one by one, and the number of the last edit. An edit first prepares everything
+that readers don't see yet: rows after the last visible one, and new indexes. Then it marks the
+rows that it removes with its own number and publishes a new view by one assignment. So a query sees
+all of an edit or none of it, and an edit that fails leaves the set unchanged.
 
-How it stays fast. Past `RECENT` new rows they become a part of their own; `FAN` small parts become
-one. When a quarter of the set is new or dead, all that lives is built again in a background thread;
-then the edits made meanwhile are carried over, and the new view replaces the old one.
+Speed. More than `RECENT` new rows become a part of their own; `FAN` small parts are merged into
+one. When a quarter of the set is new or dead, a background thread rebuilds all live rows, replays
+the edits made in the meantime, and replaces the view.
 
-Edits take a lock and follow one another. A fork waits for the edit that is under way; the child
-has no background thread, and begins a rebuild of its own when one is due.
+Edits are serialized by a lock. A fork waits for the current edit; the child has no background
+thread, and starts its own rebuild when one is due.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ _DICT_PIECE = 10_000
 
 
 class LiveSet(SubscriptionSet):
-    """A mutable set of subscriptions; `Engine` adds the queries.
+    """Mutable set of subscriptions; `Engine` adds the queries.
 
-    index        structure that matches: `auto`, or a name from `rangecast.match.choose.INDEXES`,
-                 with options if there are any: `vcr:side=16`
-    rank_index   structure that ranks: `auto`, or a name from `rangecast.rank.choose.INDEXES`
+    index        matching index: `auto`, or a name from `rangecast.match.choose.INDEXES`,
+                 optionally with options: `vcr:side=16`
+    rank_index   ranking index: `auto`, or a name from `rangecast.rank.choose.INDEXES`
     device       `cuda`: match and rank on a GPU, without parts; `None`: on the CPU
     """
 
@@ -129,13 +128,13 @@ class LiveSet(SubscriptionSet):
         return Subscription(as_id(subscription), text, float(rows.scores[row]), weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles and copies are independent sets with the same subscriptions and options."""
+        """Pickle the subscriptions and options; a copy is an independent set."""
         boxes = self.boxes()
         options = {"index": self.index, "rank_index": self.rank_index, "device": self.device}
         return _restored, (type(self), self.space, options, boxes)
 
     def boxes(self, first: int | None = None) -> Boxes:
-        """Return the live subscriptions in order of arrival: all, or only the first ones."""
+        """Return the live subscriptions in order of arrival: all, or only the first `first`."""
         view = self._view
         return boxes_of(view.rows, view.live()[:first], self.space)
 
@@ -158,7 +157,7 @@ class LiveSet(SubscriptionSet):
 
     @property
     def memory(self) -> int:
-        """Bytes of the rows and of all structures, without the ids."""
+        """Size in bytes of the rows and all indexes, without the ids."""
         view = self._view
         indexes = [p.masked[0][1] if p.masked else p.index for p in view.parts]
         parts = sum(p.set_rows.nbytes for p in view.parts) + sum(i.memory for i in indexes)

@@ -1,4 +1,4 @@
-"""A set that was rebuilt in the background, and the edits that were made meanwhile."""
+"""Result of a background rebuild, and the replay of edits made in the meantime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Part = IndexPart[Index, RankedPart]
 
 
 class Rebuilt(NamedTuple):
-    """The live rows of a view, in rows and parts of their own."""
+    """Live rows of a view, rebuilt as new rows and parts."""
 
     begun: View
     """The view that was rebuilt."""
@@ -31,7 +31,7 @@ class Rebuilt(NamedTuple):
     members: Members
 
     def with_later_edits(self, now: View, space: Space) -> View:
-        """Return the view with the edits made since the rebuild began; `members` gets them, too."""
+        """Replay the edits made since the rebuild began, also in `members`; return the new view."""
         begun, live, rows = self.begun, self.live, self.rows
         tail = np.arange(begun.count, now.count)
         if len(tail):

@@ -1,4 +1,4 @@
-"""Results of a live set for many events."""
+"""Results of `match_many` and `rank_many`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rangecast.rank.result import Best
 
 
 class Matches(Results[list[Id]]):
-    """The subscriptions that match each event, in order of arrival."""
+    """Matching subscriptions of each event, in order of arrival."""
 
     __slots__ = ("_found", "_lists", "event_ids", "kept")
 
@@ -31,7 +31,7 @@ class Matches(Results[list[Id]]):
         kept: pa.Table | None,
         lists: IdLists,
     ):
-        """Set the rows: in pieces, or of a single event."""
+        """Create the result from the matched rows, given in chunks or for a single event."""
         self._found = matched
         self.event_ids = event_ids
         """Event ids of the batch; `None`: its events are numbered from 0."""
@@ -41,9 +41,9 @@ class Matches(Results[list[Id]]):
 
     @property
     def pieces(self) -> tuple[MatchRows, ...]:
-        """The matches as rows of the set, in pieces: some events, then the next ones.
+        """Matches as rows of the set, in chunks of consecutive events.
 
-        Each matching thread appends its pieces here.
+        Each matching thread contributes its own chunks.
         """
         if isinstance(self._found, np.ndarray):
             self._found = (MatchRows(np.array((0, len(self._found))), self._found),)
@@ -51,7 +51,7 @@ class Matches(Results[list[Id]]):
 
     @property
     def matches(self) -> MatchRows:
-        """The matches as rows of the set. The pieces are concatenated on first use."""
+        """Matches as rows of the set. The chunks are concatenated on first use."""
         if len(self.pieces) > 1:
             self._found = (joined(self.pieces),)
         return self.pieces[0]
@@ -79,14 +79,14 @@ class Matches(Results[list[Id]]):
 
     @property
     def ids(self) -> AnyArray:
-        """The ids of all matches, event by event as in `matches`, in any order within an event."""
+        """Ids of all matches, event by event as in `matches`, in any order within an event."""
         ids_ = [self._lists.ids[piece.rows] for piece in self.pieces]
         return ids_[0] if len(ids_) == 1 else np.concatenate(ids_)
 
     def split(self, pairs: int) -> Iterator[Matches]:
-        """Yield the matches of some events, then of the next ones, without copying.
+        """Split the matches into runs of consecutive events, without copying.
 
-        Each has at most `pairs` pairs, or is a single event.
+        Each run has at most `pairs` pairs, or is a single event.
         """
         first = 0
         for piece in self.pieces:
@@ -109,8 +109,7 @@ class Matches(Results[list[Id]]):
     def table(self) -> pa.Table:
         """Return all pairs: the columns event and subscription, and the kept columns.
 
-        Events are in order; the subscriptions of one event are in any order, which saves sorting
-        them.
+        Events are in order. The subscriptions of an event are not sorted.
         """
         tables, first = [], 0
         for piece in self.pieces:
@@ -125,7 +124,7 @@ class Matches(Results[list[Id]]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Rankings(Results[list[tuple[Id, float]]]):
-    """The best subscriptions of each event and their scores, best first."""
+    """Top subscriptions of each event with their scores, best first."""
 
     best: Best
     """The rankings as rows of the set."""
@@ -166,7 +165,7 @@ class Rankings(Results[list[tuple[Id, float]]]):
 
 
 def separated(ids: pa.Array) -> tuple[pa.Array, pa.Table | None]:
-    """Return the ids of the events, and the kept columns."""
+    """Separate the ids of the events from the kept columns."""
     if not pa.types.is_struct(ids.type):
         return ids, None
     first, *kept = ids.flatten()
@@ -178,7 +177,7 @@ def _events(ids: pa.Array | None, places: I64) -> pa.Array:
 
 
 def _with_kept(columns: dict[str, pa.Array], kept: pa.Table | None, events: I64) -> pa.Table:
-    """Return a table with kept columns, `event_<name>` where it has such a column already."""
+    """Add the kept columns to a table, as `event_<name>` if the name is already used."""
     table = pa.table(columns)
     if kept is not None:
         taken = kept.take(pa.array(events))

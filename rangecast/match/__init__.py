@@ -1,1 +1,1 @@
-"""match: which subscriptions match an event?"""
+"""Matching: find the subscriptions that match an event."""

@@ -1,4 +1,4 @@
-"""Matching as an answerer: all subscriptions of each event, in order of arrival."""
+"""Answerer for matching: all matching subscriptions of each event, in order of arrival."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rangecast.model.threads import Threads, number_of_threads
 
 @dataclass(frozen=True)
 class MatchAnswerer:
-    """Answers with the column `subscription`, and perhaps `ARRIVAL`."""
+    """Answerer that returns the column `subscription` and, for parts of a set, `ARRIVAL`."""
 
     index: Index
     ids: pa.Array
@@ -42,10 +42,10 @@ class MatchAnswerer:
         at_once: bool = False,
         device: str | None = None,
     ) -> MatchAnswerer:
-        """Build the structure of this name over some subscriptions.
+        """Build the index with this name over the given subscriptions.
 
-        at_once   plain comparison may answer until the kernels are compiled
-        device    where to match; `None`: on the CPU
+        at_once   allow a plain scan to answer until the kernels are compiled
+        device    device to match on; `None`: the CPU
         """
         if device is not None:
             choice = choose(boxes, index, device=device)
@@ -57,32 +57,32 @@ class MatchAnswerer:
         return cls(build(boxes, choice.name), boxes.ids, choice, threads)
 
     def as_part(self, gone: I64, *, is_merged: bool = True) -> MatchAnswerer:
-        """Return it as a part of a set that lacks the subscriptions that arrived at these times."""
+        """Return this answerer as a part of a set, without the arrival numbers in `gone`."""
         dead = dead_rows(self.arrival, len(self.ids), gone)
         return replace(self, is_part=is_merged, dead=dead)
 
     @property
     def best(self) -> None:
-        """No limit: all answers of an event count."""
+        """`None`: the number of answers per event is unlimited."""
         return
 
     @property
     def only_holders(self) -> bool:
-        """Whether only a subscription that matches an event can answer it."""
+        """Whether every answer is a subscription that matches the event."""
         return True
 
     @property
     def memory(self) -> int:
-        """Bytes of the structure."""
+        """Size of the index in bytes."""
         return self.index.memory
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its answers."""
+        """Schema of the answers."""
         return pa.schema([("subscription", self.ids.type)])
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield the answers to events (n, d), in pieces of whole events."""
+        """Yield the answers for events (n, d) in chunks that never split an event."""
         threads = number_of_threads(self.threads, len(points))
         for first, matches in stream_ordered(self.index, points, threads):
             offsets, rows = matches.offsets, matches.rows

@@ -1,4 +1,4 @@
-"""Which structure for this set of boxes?
+"""Choose and build the matching index for a set of boxes.
 
 Slabs are the best, or near it, for almost every set: any number of attributes, few or many matches,
 little memory. Cell lists beat them where an answer can be written down beforehand: few distinct
@@ -41,7 +41,7 @@ from rangecast.model.shapes.verification.places import places_of, without_places
 
 
 class Index(Protocol):
-    """Protocol of matching structures."""
+    """Protocol of a matching index."""
 
     name: str
 
@@ -49,14 +49,14 @@ class Index(Protocol):
         """Return all matches of all events."""
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
-        """Yield (first event, matches) in pieces of bounded size."""
+        """Yield (first event, matches) in chunks of bounded size."""
 
     def match_one(self, point: F64) -> I32:
         """Return the rows that match one event."""
 
     @property
     def memory(self) -> int:
-        """Bytes of all its arrays."""
+        """Size of all arrays in bytes."""
 
 
 INDEXES: dict[str, Callable[..., Index]] = {
@@ -77,7 +77,7 @@ OPTIONS: dict[str, Options] = {
 
 
 def check_index(index: str) -> NamedIndex:
-    """Return the structure that a text such as `vcr:side=16` names; reject any other text."""
+    """Parse an index name such as `vcr:side=16`; raise an error if it is invalid."""
     return read_index(index, OPTIONS)
 
 
@@ -103,9 +103,9 @@ _MARGIN = 1.5
 def choose(
     boxes: Boxes, index: str = "auto", memory: int | None = None, *, device: str | None = None
 ) -> Choice:
-    """Return the structure asked for; `auto` looks at the boxes and the memory allowed.
+    """Return the requested index; `auto` chooses by the boxes and the available memory.
 
-    A device has a structure of its own, and is never chosen.
+    A device has its own index. `auto` never chooses a device.
     """
     check_index(index)
     if device is not None:
@@ -141,7 +141,7 @@ def choose(
 
 
 def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
-    """Return how many boxes a cell of tiles would have; `None` if tiles aren't for this set."""
+    """Estimate the number of boxes per tile; `None` if tiles don't suit this set."""
     if boxes.space is None or places_of(boxes.space) is None:
         return None
     mentioned = boxes.mentions[sample.boxes].mean(axis=0)
@@ -159,7 +159,7 @@ def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
 
 
 def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
-    """Return about how many nanoseconds slabs take for an event."""
+    """Estimate the nanoseconds per event for slabs."""
     met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
     for axis in range(boxes.dimensions):
         edges = edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], _SLABS)
@@ -174,7 +174,7 @@ def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
 
 
 def build(boxes: Boxes, index: str = "auto", *, device: str | None = None) -> Index:
-    """Return the structure that `choose` says, built."""
+    """Build the index that `choose` selects."""
     free = without_places(boxes)
     if device is None:
         built = build_candidates(boxes, index)
@@ -185,7 +185,7 @@ def build(boxes: Boxes, index: str = "auto", *, device: str | None = None) -> In
 
 
 def build_candidates(boxes: Boxes, index: str = "auto") -> Index:
-    """Return the structure that finds candidates, whose words are to be verified."""
+    """Build an index that finds candidates, which the caller must verify."""
     found: Index = select(boxes, lambda free: _build_free(free, index))
     return found
 

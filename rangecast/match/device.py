@@ -1,8 +1,8 @@
-"""Matching on a device: the structure of `--device cuda`.
+"""Matching index on a GPU, for `--device cuda`.
 
-The idea, the layout and the cost are those of `rangecast.device` and its kernels: boxes keep the
-order of their rows, and the events of a batch are ordered instead. It answers thousands of events
-at a time; a single one costs as much as hundreds.
+See `rangecast.device` and its kernels for the algorithm, the layout and the cost: boxes stay in row
+order, and the events of a batch are sorted instead. It is meant for batches of thousands of events;
+a single event costs as much as hundreds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NO_MATCHES = MatchRows(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
 class OnDevice:
-    """All matches of events, found on a device."""
+    """Matching index on a device."""
 
     def __init__(self, boxes: Boxes, device: str = "cuda"):
-        """The device is opened by the first question: where it is asked, not where it was built."""
+        """Create the index; the first query opens the device, in its own process."""
         check_device(device)
         self.name = device
         self.boxes = boxes
@@ -37,17 +37,17 @@ class OnDevice:
 
     @cached_property
     def set(self) -> DeviceSet:
-        """The subscriptions on the device."""
+        """Subscriptions on the device."""
         held = DeviceSet(self.name, self.boxes.dimensions)
         held.lay_out(self._arrays, np.flatnonzero(self._arrays.died[: self.rows] > 0))
         return held
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has memory of its own on the device; edits aren't part of it."""
+        """Pickle without device memory: a copy allocates its own, and doesn't include edits."""
         return OnDevice, (self.boxes, self.name)
 
     def apply(self, added: Boxes, removed: I64) -> None:
-        """Add subscriptions behind the last row, and remove rows: one edit."""
+        """Apply one edit: append subscriptions after the last row, and remove rows."""
         arrays = append(self._arrays, self.rows, added, np.arange(added.rows) + self.rows)
         new = np.arange(self.rows, self.rows + added.rows)
         self._arrays = arrays
@@ -58,12 +58,12 @@ class OnDevice:
 
     @property
     def memory(self) -> int:
-        """Bytes on the device, once it was asked; of the boxes beside it."""
+        """Size in bytes: on the device after the first query, plus the boxes on the host."""
         held = self.set.memory if "set" in self.__dict__ else 0
         return held + self._arrays.memory
 
     def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
-        """Yield (first event, matches) in pieces of at most `buffer` rows."""
+        """Yield (first event, matches) in chunks of at most `buffer` rows."""
         for first, offsets, rows in self.set.matches(as_points(points, self.boxes.dimensions)):
             event, at, events = 0, 0, len(offsets) - 1
             while event < events:
@@ -75,11 +75,11 @@ class OnDevice:
                 event, at = whole, end
 
     def match(self, points: F64) -> MatchRows:
-        """Return all matches of all events at once."""
+        """Return all matches of all events."""
         return joined(self.pieces(points))
 
     def pieces(self, points: F64) -> tuple[MatchRows, ...]:
-        """Return the same, of some events, then of the next ones."""
+        """Return all matches of all events in chunks of consecutive events."""
         return pieces_on_device(self.set, as_points(points, self.boxes.dimensions))
 
     def match_one(self, point: F64) -> I32:
@@ -87,12 +87,12 @@ class OnDevice:
         return self.match(as_points(point, self.boxes.dimensions, one=True)[None]).rows
 
     def count(self, points: F64) -> I64:
-        """Return how many subscriptions match each event."""
+        """Return the number of matching subscriptions per event."""
         return self.set.counts(as_points(points, self.boxes.dimensions))
 
 
 def pieces_on_device(held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
-    """Return the matches of events as a device finds them, at least one piece."""
+    """Return the matches of events in the chunks that the device returns, at least one."""
     if has_nan(points):
         raise UsageError("points hold no NaN")
     found = tuple(MatchRows(offsets, rows) for _, offsets, rows in held.matches(points))

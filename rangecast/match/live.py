@@ -1,7 +1,7 @@
-"""Matching a live set: what its parts find, dead rows left out, as one answer in the set's rows.
+"""Match a live set: merge the matches of its parts, without dead rows, into one result.
 
-Each view has structures of its own without the rows that are dead in it (`match.masked`). They
-share all but some bits with those of the view before, and are made for the first answer.
+Each view has its own indexes that leave out the rows dead in it (`match.masked`). They share all
+but a bitmap with the indexes of the previous view, and are created by the first query.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Part = IndexPart[Index, Any]
 def _join(
     offsets: I64, rows: I32, other_offsets: I64, other_rows: I32, out_offsets: I64, out: I32
 ) -> None:
-    """Write the rows of each event, then its other rows."""
+    """Concatenate two lists of rows per event."""
     at = 0
     for event in range(len(offsets) - 1):
         out_offsets[event] = at
@@ -66,9 +66,9 @@ def _join(
 
 
 def match_one_live(view: View, points: F64) -> I32:
-    """Return the live rows that match one event, (1, d) and contiguous; NaN is rejected.
+    """Return the live rows that match one event, (1, d) and contiguous; reject NaN.
 
-    Its work isn't counted. The first answer prepares all that it can for the others of the view.
+    Work isn't counted. The first call on a view prepares the calls for later ones.
     """
     if not view.single_event:
         calls: list[Any] = [_prepared(view, points.shape[1])]
@@ -95,9 +95,9 @@ def match_one_live(view: View, points: F64) -> I32:
 
 
 def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
-    """Return what answers single events of a view, and structures that will do better later on.
+    """Return the single-event matcher of a view, and the indexes that may still get faster.
 
-    There is a call for each part; the first one adds the newest rows.
+    There is one call per part; the first part that has a kernel also matches the newest rows.
     """
     calls: list[SingleEvent] = []
     unsettled: list[Index] = []
@@ -122,14 +122,14 @@ def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
 
 
 def _match_by_all(calls: list[SingleEvent], points: F64, rows: I32) -> I32:
-    """Return what several find, each with what those before it found."""
+    """Chain the calls: each one appends its matches to those of the previous calls."""
     for call in calls:
         rows = call(points, rows)
     return rows
 
 
 def _match_plainly(index: Index, set_rows: I32 | None, points: F64, rows: I32) -> I32:
-    """Return what any structure finds, and the other rows."""
+    """Match with an index that has no single-event kernel, and append the other rows."""
     if has_nan(points):
         raise UsageError(NO_NAN)
     own = index.match_one(points[0])
@@ -138,7 +138,7 @@ def _match_plainly(index: Index, set_rows: I32 | None, points: F64, rows: I32) -
 
 
 def _does_better(index: Index, entries: int) -> bool:
-    """Whether a structure does better after an answer, which had this many rows."""
+    """Whether an index got faster after an answer with this many entries."""
     if not isinstance(index, Cells):
         return settled(index) is not index
     index.sift(entries)
@@ -161,7 +161,7 @@ def match_live(view: View, points: F64) -> MatchRows:
 
 
 def match_on_device(view: View, held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
-    """Return the live rows that match each event, in pieces; a device finds the candidates."""
+    """Return the live rows that match each event, in chunks; a device finds the candidates."""
     with held.turn:
         held.show(view)
         found = pieces_on_device(held, points)
@@ -178,7 +178,7 @@ def match_on_device(view: View, held: DeviceSet, points: F64) -> tuple[MatchRows
 
 
 def count_on_device(view: View, held: DeviceSet, points: F64) -> I64:
-    """Return how many live rows match each event; what must be verified is enumerated."""
+    """Count the live rows that match each event; enumerate them where they must be verified."""
     if view.verifier is not None:
         counts = [np.diff(piece.offsets) for piece in match_on_device(view, held, points)]
         return np.concatenate(counts)
@@ -188,7 +188,7 @@ def count_on_device(view: View, held: DeviceSet, points: F64) -> I64:
 
 
 def _match_boxes(view: View, points: F64) -> MatchRows:
-    """Return the live rows whose boxes contain each event; words of places aren't looked at."""
+    """Return the live rows whose boxes contain each event, without verifying shapes."""
     if not view.parts:
         return _recent(view, points.shape[1]).match(points)
     base, index = view.parts[0], _living(view)[0]
@@ -202,7 +202,7 @@ def _match_boxes(view: View, points: F64) -> MatchRows:
 
 
 def _match_joined(view: View, points: F64) -> MatchRows:
-    """Match some events at a time: only the answer itself takes new memory."""
+    """Match in blocks of events, so that only the result allocates memory."""
     base, index = view.parts[0], _living(view)[0]
     offsets = np.zeros(len(points) + 1, np.int64)
     rows = np.empty(0, np.int32)
@@ -227,14 +227,14 @@ def _match_joined(view: View, points: F64) -> MatchRows:
 
 
 def _living(view: View) -> tuple[Index, ...]:
-    """Return the structures of all parts without the rows that are dead in this view."""
+    """Return the indexes of all parts, without the rows dead in this view."""
     if not view.living:
         view.living.append(tuple(_without_dead(view, part) for part in view.parts))
     return view.living[0]
 
 
 def _without_dead(view: View, part: Part) -> Index:
-    """Return the structure of a part, made from the one of an earlier view if there is one."""
+    """Return the index of a part without dead rows, derived from an earlier view if possible."""
     counted, index = part.masked[0] if part.masked else (0, part.index)
     if counted > view.dead:  # a later view was first
         counted, index = 0, part.index
@@ -246,12 +246,12 @@ def _without_dead(view: View, part: Part) -> Index:
 
 
 def _renumbered(matches: MatchRows, part: Part) -> MatchRows:
-    """Return what a part found in the set's own rows."""
+    """Map the matches of a part to row numbers of the set."""
     return matches if part.is_whole else matches._replace(rows=part.set_rows[matches.rows])
 
 
 def _recent(view: View, dimensions: int) -> Recent:
-    """Return the newest rows that live, which are in no part."""
+    """Return the live rows that are newer than all parts."""
     if not view.recent:
         start, end = view.indexed, view.count
         free = [] if view.verifier is None else view.verifier.places.axes
@@ -261,7 +261,7 @@ def _recent(view: View, dimensions: int) -> Recent:
 
 
 def _match_others(view: View, points: F64) -> MatchRows:
-    """Return the live rows of all but the first part, which is by far the largest."""
+    """Return the matches from everything but the first part, which is by far the largest."""
     matches = [
         _renumbered(index.match(points), part)
         for part, index in zip(view.parts[1:], _living(view)[1:], strict=True)

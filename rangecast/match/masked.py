@@ -1,7 +1,7 @@
-"""Structures without some of their subscriptions, which are dead or belong to another consumer.
+"""Indexes that leave out some subscriptions: dead ones, or those of another consumer.
 
-`Slabs`, `Cells` and `Tiles` leave them out as they search. Of any other structure they are taken
-out of what it found. Either way the structure itself stays as it is, for views that still use it.
+`Slabs`, `Cells` and `Tiles` skip them during the search. The matches of any other index are
+filtered afterwards. Either way the index itself is unchanged, for views that still use it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rangecast.match.warmup import Starting
 
 @jit
 def _keep(offsets: I64, rows: I32, dead: Bool, kept_offsets: I64, kept: I32) -> None:
-    """Write the rows that aren't dead, event by event; `kept` has room for one more."""
+    """Copy the rows that aren't dead, event by event; `kept` needs room for one extra row."""
     filled = 0
     for event in range(len(offsets) - 1):
         kept_offsets[event] = filled
@@ -33,10 +33,10 @@ def _keep(offsets: I64, rows: I32, dead: Bool, kept_offsets: I64, kept: I32) -> 
 
 
 class Sifted:
-    """Any structure, without some subscriptions."""
+    """Wrapper that filters some subscriptions out of any index."""
 
     def __init__(self, index: Index, dead: Bool):
-        """`dead` says which subscriptions don't count, (rows,)."""
+        """Wrap an index; `dead` (rows,) marks the subscriptions to leave out."""
         self.name = index.name
         self.index = index
         self.dead = dead
@@ -44,11 +44,11 @@ class Sifted:
 
     @property
     def memory(self) -> int:
-        """Bytes of the structure, and of what doesn't count."""
+        """Size of the index and of the mask in bytes."""
         return self.index.memory + self.dead.nbytes
 
     def without(self, rows: I64) -> Sifted:
-        """Return the same without some more subscriptions."""
+        """Return a copy that leaves out more subscriptions."""
         dead = self.dead.copy()
         dead[rows] = True
         return Sifted(self.index, dead)
@@ -58,7 +58,7 @@ class Sifted:
         return self._kept(self.index.match(points))
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
-        """Yield (first event, matches) in pieces of bounded size."""
+        """Yield (first event, matches) in chunks of bounded size."""
         for first, matches in self.index.stream(points):
             yield first, self._kept(matches)
 
@@ -75,7 +75,7 @@ class Sifted:
 
 
 def without(index: Index, rows: I64, count: int) -> Index:
-    """Return a structure of `count` subscriptions without some of them, sharing all that it can."""
+    """Return an index of `count` subscriptions without some rows; share as much as possible."""
     index = settled(index)
     if isinstance(index, Slabs | Cells | Tiles | Sifted):
         return index.without(rows)
@@ -83,7 +83,7 @@ def without(index: Index, rows: I64, count: int) -> Index:
 
 
 def settled(index: Index) -> Index:
-    """Return the structure that took over from the plain scan, if one did."""
+    """Return the index that replaced the plain scan, if warmup is over; else the given one."""
     if isinstance(index, Sifted):
         built = settled(index.index)
         same = built is index.index

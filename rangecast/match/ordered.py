@@ -1,7 +1,7 @@
-"""A structure's matches in a fixed order: by event, then by arrival; on several threads if asked.
+"""Matches in a fixed order, by event, then by arrival; optionally on several threads.
 
-Structures report the rows of an event in any order. Where a person or a file reads them, the order
-must not depend on the structure.
+An index returns the rows of an event in any order. Output for people and files must not depend
+on the index.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCK = 1024
 
 
 def _sort(rows: MatchRows) -> None:
-    """Sort the rows of each event, in place: all at once, which NumPy does far faster."""
+    """Sort the rows of each event in place, in one NumPy call, which is far faster."""
     keys = rows.events << 32
     keys |= rows.rows
     keys.sort()
@@ -30,9 +30,9 @@ def _sort(rows: MatchRows) -> None:
 
 
 def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[int, MatchRows]]:
-    """Yield (first event, matches) in pieces of whole events; rows ascend within an event.
+    """Yield (first event, matches) in chunks that never split an event; rows ascend per event.
 
-    A piece is of bounded size, unless one event alone has more matches.
+    The chunk size is bounded, unless a single event has more matches.
     """
     if threads == 1:
         for first, matches in _whole_events(index.stream(points)):
@@ -56,7 +56,7 @@ def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[in
 
 
 def _whole_events(pieces: Iterator[tuple[int, MatchRows]]) -> Iterator[tuple[int, MatchRows]]:
-    """Yield pieces that split no event."""
+    """Regroup chunks so that none splits an event."""
     begun: list[I32] = []
     piece = next(pieces, None)
     while piece is not None:

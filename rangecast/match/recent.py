@@ -1,6 +1,6 @@
-"""The newest rows of a live set, too few to index: each compared with the event, 64 at a time.
+"""Scan of the newest rows of a live set, too few to index, 64 rows at a time.
 
-Layout. Boxes in the order of their rows, in blocks of 64. A block has two columns of 64 doubles,
+Layout. Boxes are in row order, in blocks of 64. A block has two columns of 64 doubles,
 lower and upper bounds, for each attribute that one of its boxes mentions. Making it takes as long
 as comparing a few events, so each view makes its own, of the rows that live in it.
 
@@ -26,7 +26,7 @@ from rangecast.model.sets.rowstore import RowArrays, bounds_of
 
 
 class Columns(NamedTuple):
-    """The newest rows."""
+    """Arrays of the newest rows, in blocks of 64."""
 
     bounds: F64
     """2 * BLOCK for each block and attribute: lower bounds, then upper ones."""
@@ -41,7 +41,7 @@ class Columns(NamedTuple):
 
 @jit
 def _fill(lo: F64, hi: F64, mentioned: Bool, bounds: F64) -> None:
-    """Write the columns, block by block; `mentioned` (blocks, d)."""
+    """Fill the columns block by block; `mentioned` is (blocks, d)."""
     column = 0
     for block in range(len(mentioned)):
         first = block * BLOCK
@@ -56,7 +56,7 @@ def _fill(lo: F64, hi: F64, mentioned: Bool, bounds: F64) -> None:
 
 @jit
 def _holders(at: Any, block: int, points: Any, event: int) -> np.uint64:
-    """Return which boxes of a block contain the event whose coordinates begin at points[event]."""
+    """Return a bitmap of the boxes in a block that contain the event at points[event]."""
     mask = ~np.uint64(0)
     for a in range(at.first[block], at.first[block + 1]):
         value = points[event + at.attributes[a]]
@@ -69,7 +69,7 @@ def _holders(at: Any, block: int, points: Any, event: int) -> np.uint64:
 
 @jit
 def list_recent(columns: Columns, points: Any, event: int, rows: I32, filled: int) -> int:
-    """Append the rows that match an event; return how far `rows` is filled."""
+    """Append the rows that match an event; return the new length of `rows`."""
     at = pointers(columns)
     boxes, last = len(columns.owner), -1
     for block in range(len(columns.first) - 1):
@@ -88,7 +88,7 @@ def list_recent(columns: Columns, points: Any, event: int, rows: I32, filled: in
 def _scan(
     table: I64, points: F64, event: int, rows: I32, counts: I64
 ) -> tuple[int, int, int, int, int]:
-    """The `Step` of `match.result`; an event for which there may not be room isn't begun."""
+    """`Step` of `match.result`; it doesn't start an event that may not fit into the buffer."""
     columns = opened(table, Columns)
     d, boxes = points.shape[1], len(columns.owner)
     filled = tested = ZERO
@@ -102,7 +102,7 @@ def _scan(
 
 
 class Recent:
-    """The rows from `start` to before `end` that live at an edit."""
+    """Rows in [start, end) that are live at an edit."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Recent:
         dimensions: int,
         unbounded: Sequence[int] = (),
     ):
-        """Axes in `unbounded` aren't compared."""
+        """Copy the live rows into columns; axes in `unbounded` aren't compared."""
         live = start + np.flatnonzero(rows.died[start:end] > edit)
         lo, hi, owner = bounds_of(rows, live, dimensions)
         if unbounded:

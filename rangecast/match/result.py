@@ -1,8 +1,8 @@
-"""Results of matching, which kernels return in bounded pieces.
+"""Match results, which kernels return in bounded chunks.
 
-A kernel of a structure is wrapped as a `Step`: it starts at an event, writes rows into a buffer
-that it is given, and stops when the buffer is full or the events are done. So one event that
-matches everything streams through a small buffer instead of exhausting the memory.
+The kernel of an index is wrapped as a `Step`: it starts at an event, writes rows into the buffer
+passed in, and stops when the buffer is full or no events are left. So an event that matches
+everything streams through a small buffer instead of exhausting the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUFFER = 1 << 20
 
 
 class Work(NamedTuple):
-    """Work that was done: the same on every machine, so that tests can assert it."""
+    """Counters of the work done: deterministic, so that tests can assert them."""
 
     visited: int = 0
     """Nodes, cells, lists or words opened: what a structure's docstring says it counts."""
@@ -44,12 +44,12 @@ class MatchRows(NamedTuple):
 
     @property
     def events(self) -> I64:
-        """The event of each row, for writing pairs."""
+        """Event of each row, for (event, row) pairs."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
 def joined(pieces: Sequence[MatchRows]) -> MatchRows:
-    """Return the matches of events one after the other, found in pieces, as one."""
+    """Concatenate the matches of consecutive events."""
     if len(pieces) == 1:
         return pieces[0]
     starts = np.cumsum([0, *(len(piece.rows) for piece in pieces)])
@@ -71,9 +71,9 @@ returns where to go on (`len(counts)` when done), how many rows it wrote, and th
 
 
 def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
-    """Yield (first event, matches) in pieces of at most `buffer` rows.
+    """Yield (first event, matches) in chunks of at most `buffer` rows.
 
-    An event whose rows don't fit goes on in the next piece, which then starts with it again.
+    If the rows of an event don't fit, the next chunk starts with the same event.
     """
     event = cursor = 0
     while event < events:
@@ -87,7 +87,7 @@ def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int,
 
 
 def collect(step: Step, events: int, expected: int = 0) -> MatchRows:
-    """Return all matches at once; `expected` rows (a guess) are held without growing."""
+    """Collect all matches; `expected` is an estimate of the rows, to size the buffer."""
     rows = np.empty(max(expected, 1024), np.int32)
     counts = np.zeros(events, np.int64)
     event = cursor = filled = 0

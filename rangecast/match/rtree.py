@@ -1,4 +1,4 @@
-"""A packed Hilbert R-tree in flat arrays: the baseline of paper 002, and the small-memory choice.
+"""Packed Hilbert R-tree in flat arrays: the baseline of paper 002, and the low-memory index.
 
 Boxes are put in an order that keeps neighbours together, and each 16 of them make a node, each 16
 nodes a node of the next level: child i of node k is number 16 k + i of the level below, so there
@@ -64,7 +64,7 @@ _TOPS = np.uint64(0x8000_8000_8000_8000)
 
 
 class RTreeArrays(NamedTuple):
-    """The arrays of the module's docstring."""
+    """Arrays described in the module docstring."""
 
     lines: Annotated[U64, 2]
     line_axis: U16
@@ -88,9 +88,9 @@ def _children(
     at_most: U64,
     inward: np.uint64,
 ) -> np.uint64:
-    """Return which children the event may lie in; with `inward` = _LANES, in which it surely does.
+    """Return the children that may contain the event; with `inward` = _LANES, that surely do.
 
-    Child i is bit 16 * (i // 4) + i % 4. (Arrays one by one: all of them are slow to pass.)
+    Child i is bit 16 * (i // 4) + i % 4. (Takes single arrays: passing the whole tuple is slow.)
     """
     first = second = third = fourth = _TOPS
     for at in range(begin, end):
@@ -114,9 +114,9 @@ def _child(bit: np.uint64) -> int:
 def _search(
     tree: RTreeArrays, point: F64, cursor: int, rows: I32, filled: int, scratch: U64
 ) -> tuple[int, int, int, int]:
-    """Append the rows of one event from box `cursor` on; `scratch` is (3, d or 16 if that is more).
+    """Append the rows of one event, starting at box `cursor`; `scratch` is (3, max(d, 16)).
 
-    Returns the box to go on with when `rows` is full, else -1; the rows filled, and the work.
+    Returns the box to resume at if `rows` is full, else -1; the rows filled; and the work.
     """
     visited = tested = 0
     top = len(tree.base) - 1
@@ -173,7 +173,7 @@ def _search(
 def _match(
     table: I64, points: F64, event: int, cursor: int, rows: I32, counts: I64
 ) -> tuple[int, int, int, int, int]:
-    """A `Step` of match/result.py; the cursor is the box to go on with."""
+    """`Step` of `match.result`; the cursor is the box to resume at."""
     tree = opened(table, RTreeArrays)
     scratch = np.empty((3, max(16, points.shape[1])), np.uint64)
     filled = visited = tested = 0
@@ -202,7 +202,7 @@ def _match_one(table: I64, point: F64, cursor: int, rows: I32) -> tuple[int, int
 
 @jit
 def _encode(edges: F64, edge_at: I64, lo: F64, hi: F64, low: U16, high: U16) -> None:
-    """Write the codes of all bounds."""
+    """Encode all bounds."""
     for axis in range(lo.shape[1]):
         mine = edges[edge_at[axis] : edge_at[axis + 1]]
         for i in range(len(lo)):
@@ -232,18 +232,18 @@ def _fill_lines(
 
 
 class RTree(Packed):
-    """All matches of each event by a packed R-tree."""
+    """Matching index: a packed R-tree."""
 
     name = "rtree"
     _batch, _single = staticmethod(_match), staticmethod(_match_one)
 
     def __init__(self, boxes: Boxes, *, events: F64 | None = None):
-        """`events` is a sample of what will be matched; it only makes the order better."""
+        """Build the tree; `events` is an optional sample of events that only improves the order."""
         super().__init__(Bundle(_build(boxes, events)), boxes.dimensions)
 
     @property
     def nodes(self) -> int:
-        """Nodes of all levels."""
+        """Number of nodes on all levels."""
         return len(self.bundle.arrays.line_at) - 1
 
 
@@ -276,10 +276,10 @@ def _build(boxes: Boxes, events: F64 | None) -> RTreeArrays:
 
 
 def _packed_order(mentioned: Bool, order: I64, low: U16, high: U16, ends: U16) -> I64:
-    """Return the boxes in an order that keeps neighbours together.
+    """Return an order of the boxes that keeps neighbours together.
 
-    Boxes of like size are neighbours by their middles, boxes of unlike sizes by both of their
-    corners: each group takes what makes its leaves smaller.
+    Boxes of similar sizes are best sorted by their centers, others by both corners: each group
+    uses the order with the smaller leaves.
     """
     group, group_axes = groups_by_axes(mentioned, order, MAX_AXES, FANOUT)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
@@ -296,7 +296,7 @@ def _packed_order(mentioned: Bool, order: I64, low: U16, high: U16, ends: U16) -
 
 
 def _curve_order(cells: AnyArray) -> I64:
-    """Return the rows of cells (n, axes) in the order of their places on the Hilbert curve."""
+    """Return the order of cells (n, axes) along the Hilbert curve."""
     bits = min(15, 64 // cells.shape[1])
     surplus = max(0, int(cells.max()).bit_length() - bits)
     index = np.empty(len(cells), np.uint64)
@@ -306,7 +306,7 @@ def _curve_order(cells: AnyArray) -> I64:
 
 
 def _leaf_volume(low: F64, high: F64, order: I64) -> float:
-    """Return the leaves that an event would open, if each cell were as likely as any other."""
+    """Estimate the leaves that an event opens, if events are uniform over the cells."""
     starts = np.arange(0, len(order), FANOUT)
     lowest = np.minimum.reduceat(low[order], starts)
     highest = np.maximum.reduceat(high[order], starts)
@@ -314,9 +314,9 @@ def _leaf_volume(low: F64, high: F64, order: I64) -> float:
 
 
 def _build_levels(low: U16, high: U16, ends: U16) -> tuple[U64, U16, I64, list[int]]:
-    """Return the lines of all levels, leaves first, their axes, lines a node, and levels' starts.
+    """Return lines of all levels, leaves first, their axes, line offsets by node, and level starts.
 
-    `ends` are the upper codes of a box that is unbounded.
+    `ends` are the upper codes of an unbounded box.
     """
     lines: list[U64] = [np.zeros((0, 8), np.uint64)]
     line_axis: list[U16] = [np.zeros(0, np.uint16)]

@@ -1,7 +1,7 @@
-"""The oracle: compare every event with every box, in plain NumPy.
+"""Oracle for matching: compare every event with every box, in plain NumPy.
 
-Nothing else in the package is called from here, so that it can verify everything else. Events
-are taken a block at a time, which bounds the memory; time is events x boxes x attributes.
+This module calls nothing else in the package, so that it can verify everything else. It processes
+events in blocks to bound the memory; the time is events x boxes x attributes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLOCK_BYTES = 1 << 22
 
 
 class Scan:
-    """All matches of each event by comparison with all boxes."""
+    """Matching by comparing each event with all boxes."""
 
     name = "scan"
 
@@ -51,11 +51,11 @@ class Scan:
 
     @property
     def memory(self) -> int:
-        """Bytes of the boxes: there is nothing else."""
+        """Size of the boxes in bytes; the scan has no other data."""
         return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
     def match(self, points: F64) -> MatchRows:
-        """Return all matches of all events at once."""
+        """Return all matches of all events."""
         blocks = [block for _, block in self.stream(points)]
         if not blocks:
             return MatchRows(np.zeros(1, np.int64), np.zeros(0, np.int32))

@@ -1,16 +1,16 @@
-"""One event, answered by one call: all that a kernel needs is prepared, in one table.
+"""Single-event fast path: one kernel call with one table prepared in advance.
 
-The call of a kernel from Python takes longer than many a search. So what answers single events has
-everything in one array: the tables of several bundles, one after the other. The first two are what
-a live set puts beside the rows of a structure, `Numbers` and `Columns`; those of the structure
-itself begin at `OWN`. The kernel is
+Calling a kernel from Python often takes longer than the search itself. So the fast path keeps
+everything in one array: the concatenated tables of several bundles. The first two, `Numbers` and
+`Columns`, hold what a live set adds to the rows of an index; the tables of the index itself begin
+at `OWN`. The kernel is
 
     kernel(table, points, others) -> rows
 
 points   (1, d), contiguous; NaN is rejected
-others   rows that are appended as they are
+others   rows to append unchanged
 
-For a single event the GIL is kept: it is done sooner than a busy thread would give it back.
+A single event keeps the GIL: the search ends sooner than a busy thread would return the GIL.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_ROWS: I32 = readonly(np.empty(0, np.int32))
 
 
 class Numbers(NamedTuple):
-    """Rows of a live set, by the rows of a structure."""
+    """Row number in the live set of each row of an index."""
 
     set_rows: I32
     """The set's row of each row; none: the same."""
@@ -52,7 +52,7 @@ OWN = _NUMBERS + table_size(Columns)
 
 
 def single_event(kernel: Callable[..., I32], *bundles: Bundle[Any]) -> SingleEvent:
-    """Return a kernel with the tables of some bundles, ready to be called."""
+    """Bind a kernel to the tables of some bundles."""
     table: I64 = np.concatenate([bundle.table for bundle in bundles])
     ready = partial(_entry(kernel), table)
     vars(ready)["bundles"] = bundles  # whose arrays the table points to
@@ -66,7 +66,7 @@ def _entry(kernel: Callable[..., I32]) -> Callable[..., I32]:
 
 @jit
 def reject_nan(points: F64) -> None:
-    """Reject an event with a coordinate that is no number."""
+    """Raise an error if a coordinate of the event is NaN."""
     for j in range(points.shape[1]):
         if np.isnan(points[0, j]):
             raise UsageError(NO_NAN)
@@ -74,15 +74,15 @@ def reject_nan(points: F64) -> None:
 
 @jit
 def max_beside(table: I64, others: I32) -> int:
-    """Return how many rows may be put beside those of a structure."""
+    """Return the maximum number of rows that `put_beside` appends."""
     return int(opened(table[_NUMBERS:], Columns).rows) + len(others)
 
 
 @jit
 def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> int:
-    """Map the rows of a structure to their numbers in the set, and append all others.
+    """Map the rows of an index to row numbers of the set, and append all other rows.
 
-    There is room for them. Returns how far `rows` is filled.
+    The caller ensures that they fit. Returns the new length of `rows`.
     """
     set_rows = opened(table, Numbers).set_rows
     if len(set_rows):
@@ -97,7 +97,7 @@ def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> 
 
 @jit_single
 def match_recent(table: I64, points: F64, others: I32) -> I32:
-    """The kernel of a set that has no structure yet: just what is beside one."""
+    """Kernel for a set without an index: match only the newest rows."""
     reject_nan(points)
     rows = np.empty(max_beside(table, others), np.int32)
     return rows[: put_beside(table, points, others, rows, ZERO)]

@@ -58,7 +58,7 @@ _TOGETHER = 16
 
 
 class Grid(NamedTuple):
-    """Where the cells of two attributes lie."""
+    """Grid over two attributes: origin, scale and size."""
 
     axes: tuple[int, int]
     origin: tuple[float, float]
@@ -81,7 +81,7 @@ class Grid(NamedTuple):
 
 
 class TileArrays(NamedTuple):
-    """The arrays of the module's docstring."""
+    """Arrays described in the module docstring."""
 
     axes: I64
     origin: F64
@@ -104,7 +104,7 @@ class TileArrays(NamedTuple):
 
 @jit
 def _step(value: float, origin: float, scale: float, side: int) -> int:
-    """Return the step of a value, which lies from 0 to before side * _STEPS."""
+    """Return the step of a value, in [0, side * _STEPS)."""
     step = (value - origin) * scale
     if not step > 0.0:
         return 0
@@ -120,7 +120,7 @@ def _steps(values: F64, origin: float, scale: float, side: int, steps: I64) -> N
 
 @jit
 def _cell(at: Any, points: Any, event: int) -> tuple[int, int, int]:
-    """Return the cell of the event that begins at points[event], and its codes there."""
+    """Return the cell of the event at points[event], and its codes in that cell."""
     x = _step(points[event + at.axes[0]], at.origin[0], at.scale[0], at.sides[0])
     y = _step(points[event + at.axes[1]], at.origin[1], at.scale[1], at.sides[1])
     return (x // _STEPS) * at.sides[1] + y // _STEPS, 1 + x % _STEPS, 1 + y % _STEPS
@@ -128,7 +128,7 @@ def _cell(at: Any, points: Any, event: int) -> tuple[int, int, int]:
 
 @jit
 def _holds(at: Any, box: int, points: Any, event: int) -> bool:
-    """Compare a box with an event, exactly."""
+    """Whether a box contains an event, compared exactly."""
     first = box * at.dimensions
     for axis in range(at.dimensions):
         value = points[event + axis]
@@ -141,12 +141,11 @@ def _holds(at: Any, box: int, points: Any, event: int) -> bool:
 def _search(
     at: Any, points: Any, event: int, tile: tuple[int, int, int], cursor: int, rows: Any, room: int
 ) -> tuple[int, int, int]:
-    """Write the rows that hold an event, from an entry of its cell on, as long as there is room.
+    """Write the rows that match an event, starting at entry `cursor`, until `rows` is full.
 
-    at, points, rows   pointers: those to arrays would be counted at every call
+    at, points, rows   pointers, as arrays would be reference-counted on every call
 
-    Returns the entry to go on with, -1 if there is none, how many rows there are, and boxes
-    compared.
+    Returns the entry to resume at, or -1 at the end; the number of rows; and boxes compared.
     """
     cell, x, y = tile
     first, end = at.offsets[cell], at.offsets[cell + 1]
@@ -192,7 +191,7 @@ def _search(
 def _match(
     table: I64, points: F64, event: int, cursor: int, rows: I32, counts: I64
 ) -> tuple[int, int, int, int, int]:
-    """The `Step` of `match.result`; the cursor is an entry of the event's cell."""
+    """`Step` of `match.result`; the cursor is an entry of the event's cell."""
     at = pointers(opened(table, TileArrays))
     filled = visited = tested = ZERO
     values, d = pointer(points, 0), points.shape[1]
@@ -234,14 +233,14 @@ def _match_one(table: I64, point: F64, cursor: int, rows: I32) -> tuple[int, int
 
 @jit
 def _search_single(at: Any, points: F64, cell: tuple[int, int, int], rows: I32) -> int:
-    """Search for one event; there is room for all of its cell."""
+    """Search for one event; `rows` must have room for its whole cell."""
     output = ZERO, pointer(rows, 0), len(rows)
     return _search(at, pointer(points, 0), ZERO, cell, *output)[1]
 
 
 @jit_single
 def _match_single(table: I64, points: F64, others: I32) -> I32:
-    """The kernel of a `SingleEvent`: the table behind its own is that of the tiles."""
+    """Kernel of a `SingleEvent`; the table of the tiles starts at `OWN`."""
     reject_nan(points)
     at = pointers(opened(table[OWN:], TileArrays))
     cell = _cell(at, pointer(points, 0), ZERO)
@@ -253,7 +252,7 @@ def _match_single(table: I64, points: F64, others: I32) -> I32:
 
 @jit
 def _count(x0: I64, x1: I64, y0: I64, y1: I64, columns: int, counts: I64) -> int:
-    """Add the boxes that meet each cell; return how many entries that makes."""
+    """Count the boxes that intersect each cell; return the total number of entries."""
     entries = 0
     for box in range(len(x0)):
         for x in range(x0[box] // _STEPS, x1[box] // _STEPS + 1):
@@ -275,7 +274,7 @@ def _fill(
     boxes: I32,
     codes: U8,
 ) -> None:
-    """Write the entries of all cells, each in the order of its boxes."""
+    """Write the entries of all cells, in box order within each cell."""
     for box in range(len(x0)):
         for x in range(x0[box] // _STEPS, x1[box] // _STEPS + 1):
             for y in range(y0[box] // _STEPS, y1[box] // _STEPS + 1):
@@ -289,7 +288,7 @@ def _fill(
 
 
 def plan(boxes: Boxes, axes: tuple[int, int]) -> Grid:
-    """Return a grid whose cells are somewhat smaller than most boxes."""
+    """Plan a grid whose cells are somewhat smaller than most boxes."""
     origin, extent, sides = [], [], []
     for axis in axes:
         lo, hi = boxes.lo[:, axis], boxes.hi[:, axis]
@@ -323,18 +322,18 @@ def _grid(
 
 
 class Tiles(Packed):
-    """All matches of each event by the cell of a grid over two attributes."""
+    """Matching index: a uniform grid over two attributes."""
 
     name = "tiles"
     _batch, _single = staticmethod(_match), staticmethod(_match_one)
 
     def __init__(self, boxes: Boxes, *, axes: tuple[int, int] | None = None):
-        """Build from boxes; `axes` are the attributes of the grid, those mentioned most."""
+        """Build from boxes; `axes` are the grid's attributes, by default those mentioned most."""
         super().__init__(Bundle(_build(boxes, axes or grid_axes(boxes))), boxes.dimensions)
         self._rows = boxes.rows
 
     def without(self, rows: I64) -> Tiles:
-        """Return the same structure without some subscriptions; all else is shared."""
+        """Return an index without some subscriptions, which shares everything else."""
         arrays: TileArrays = self.bundle.arrays
         dead = arrays.dead.copy() if arrays.masked else np.zeros(self._rows, np.uint8)
         dead[rows] = 1
@@ -343,12 +342,12 @@ class Tiles(Packed):
         return other
 
     def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
-        """Return what answers single events, with the tables of what is put beside its rows."""
+        """Return the single-event kernel, bound to the tables of the rows beside the index."""
         return single_event(_match_single, *beside, self.bundle)
 
 
 def grid_axes(boxes: Boxes) -> tuple[int, int]:
-    """Return the two attributes that most boxes mention; the same one twice if there is one."""
+    """Return the two attributes that most boxes mention; the same twice if there is only one."""
     counts = np.count_nonzero(boxes.mentions, axis=0)
     order = np.argsort(-counts, kind="stable")
     first, second = int(order[0]), int(order[min(1, len(order) - 1)])

@@ -1,6 +1,6 @@
-"""A structure over the boxes of shapes, whose candidates are verified.
+"""Matching index over the bounding boxes of shapes, which verifies its candidates.
 
-The structure has boxes without the words of places (`rangecast.model.shapes`); what it finds is
+The index has only the boxes, not the shapes (`rangecast.model.shapes`), so each candidate is
 compared again. Work: candidates count as tested.
 """
 
@@ -22,7 +22,7 @@ from rangecast.model.shapes.verification.candidates import (
 
 
 class Unverified(Protocol):
-    """A structure that finds candidates."""
+    """Protocol of an index that finds candidates."""
 
     name: str
 
@@ -30,18 +30,18 @@ class Unverified(Protocol):
         """Return all candidates of all events."""
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
-        """Yield (first event, candidates) in pieces of bounded size."""
+        """Yield (first event, candidates) in chunks of bounded size."""
 
     def match_one(self, point: F64) -> I32:
         """Return the candidates of one event."""
 
     @property
     def memory(self) -> int:
-        """Bytes of all its arrays."""
+        """Size of all arrays in bytes."""
 
 
 class Verified:
-    """A matching structure whose candidates are verified."""
+    """Matching index that verifies the candidates of another index."""
 
     def __init__(self, index: Unverified, boxes: Boxes):
         assert boxes.space is not None
@@ -54,12 +54,12 @@ class Verified:
 
     @property
     def memory(self) -> int:
-        """Bytes of the structure and of the boxes that candidates are compared with."""
+        """Size in bytes of the index and of the boxes used to verify candidates."""
         return self.index.memory + self._bounds.memory + self._verifier.memory
 
     @property
     def counts(self) -> CandidateCounts:
-        """Candidates so far."""
+        """Numbers of candidates so far."""
         return self._verifier.counts
 
     def match(self, points: F64) -> MatchRows:
@@ -70,7 +70,7 @@ class Verified:
         return found
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
-        """Yield (first event, matches) in pieces of bounded size."""
+        """Yield (first event, matches) in chunks of bounded size."""
         read, alive = self._verifier.places.readable(points)
         for first, matches in self.index.stream(read):
             some = read[first : first + len(matches.offsets) - 1]

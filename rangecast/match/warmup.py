@@ -1,4 +1,4 @@
-"""A matching structure that answers at once, where kernels would first have to be compiled."""
+"""Matching index that answers at once, while the kernels are still being compiled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERB = "match"
 
 
 def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
-    """Return a structure that answers without compiling first, and why it was chosen."""
+    """Return an index that answers before the kernels are compiled, and why it was chosen."""
     plain = index == "auto" and without_places(boxes) is boxes
     if plain and starts_plainly(boxes.lo.size, _VERB, search_batch):
         return Starting(boxes), Choice(Scan.name, WHY)
@@ -29,7 +29,7 @@ def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
 
 
 class Starting:
-    """The plain scan at first, then the structure that `auto` chooses."""
+    """Index that starts as a plain scan, then switches to the index that `auto` chooses."""
 
     name = "warmup"
 
@@ -42,7 +42,7 @@ class Starting:
 
     @property
     def memory(self) -> int:
-        """Bytes of the boxes, and of the structure that took over."""
+        """Size in bytes of the boxes, and of the index after the switch."""
         built = self.interim.built
         return self.interim.plain.memory + (0 if built is None else built.memory)
 
@@ -51,7 +51,7 @@ class Starting:
         return self._for(len(points)).match(points)
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
-        """Yield (first event, matches) in pieces of bounded size."""
+        """Yield (first event, matches) in chunks of bounded size."""
         return self._for(len(points)).stream(points)
 
     def match_one(self, point: F64) -> I32:
@@ -59,5 +59,5 @@ class Starting:
         return self._for(1).match_one(point)
 
     def _for(self, events: int) -> Index:
-        """Return what answers this many events."""
+        """Return the index to use for this many events."""
         return self.interim.answering(events * self.boxes.lo.size)

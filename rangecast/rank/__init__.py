@@ -1,1 +1,1 @@
-"""rank: which k subscriptions are best for an event?"""
+"""Ranking: find the top k subscriptions for an event."""

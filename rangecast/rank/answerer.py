@@ -1,4 +1,4 @@
-"""Ranking as an answerer: the k best subscriptions of each event, best first."""
+"""Answerer for ranking: the top k subscriptions of each event, best first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PIECE = 10_000
 
 @dataclass(frozen=True)
 class Asked:
-    """Options of a ranking, beside the structure."""
+    """Options of a ranking query, independent of the index."""
 
     k: int = 10
     time_axis: int | None = None
@@ -45,14 +45,14 @@ class Asked:
 
     @property
     def columns(self) -> EventColumns:
-        """Meaning of the coordinates of events."""
+        """Columns that the coordinates of events stand for."""
         spans = self.probabilities or self.span is not None
         return EventColumns(spans=spans, probabilities=self.probabilities)
 
 
 @dataclass(frozen=True)
 class RankAnswerer:
-    """Answers with the columns `rank`, `subscription` and `score`, perhaps `WINDOW`, `ARRIVAL`."""
+    """Answerer that returns `rank`, `subscription`, `score`, optionally `WINDOW`, `ARRIVAL`."""
 
     index: Index
     ids: pa.Array
@@ -84,10 +84,10 @@ class RankAnswerer:
         at_once: bool = False,
         device: str | None = None,
     ) -> RankAnswerer:
-        """Build the structure of this name over some subscriptions.
+        """Build the index with this name over the given subscriptions.
 
-        at_once   plain comparison may answer until the kernels are compiled; not events with spans
-        device    where to rank; `None`: on the CPU
+        at_once   allow a plain scan to answer until the kernels are compiled; not for spans
+        device    device to rank on; `None`: the CPU
         """
         how: dict[str, Any] = {"relaxed": relaxed, "combine": combine}
         if device is not None:
@@ -108,7 +108,7 @@ class RankAnswerer:
         )
 
     def check(self, asked: Asked) -> None:
-        """Reject what this structure can't answer."""
+        """Raise an error if this index doesn't support the options."""
         check_adjusted(
             relaxed=self.relaxed,
             span=asked.span,
@@ -119,7 +119,7 @@ class RankAnswerer:
             raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: take 'auto'")
 
     def as_part(self, gone: I64, *, is_merged: bool = True) -> RankAnswerer:
-        """Return it as a part of a set that lacks the subscriptions that arrived at these times."""
+        """Return this answerer as a part of a set, without the arrival numbers in `gone`."""
         dead = dead_rows(self.arrival, len(self.ids), gone)
         died = None if dead is None else np.where(dead, 0, _NEVER)
         liveness = ALL if died is None else Liveness(ALL.set_rows, readonly(died), 0)
@@ -127,27 +127,27 @@ class RankAnswerer:
 
     @property
     def best(self) -> int:
-        """Number of answers per event that count."""
+        """Maximum number of answers per event."""
         return self.asked.k
 
     @property
     def only_holders(self) -> bool:
-        """Whether only a subscription that matches an event can answer it."""
+        """Whether every answer is a subscription that matches the event."""
         return not (self.relaxed or self.asked.columns.spans)
 
     @property
     def memory(self) -> int:
-        """Bytes of the structure."""
+        """Size of the index in bytes."""
         return self.index.memory
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its answers."""
+        """Schema of the answers."""
         columns = [("rank", pa.int64()), ("subscription", self.ids.type), ("score", pa.float64())]
         return pa.schema(columns + [(WINDOW, pa.int64())] * (self.asked.time_axis is not None))
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield the answers to events (n, width), in pieces of whole events."""
+        """Yield the answers for events (n, width) in chunks that never split an event."""
         for first in range(0, len(points), PIECE):
             some = points[first : first + PIECE]
             best = self._best(some)
@@ -164,7 +164,7 @@ class RankAnswerer:
             yield Answers(first, np.concatenate([[0], np.cumsum(best.counts)]), columns)
 
     def _best(self, points: F64) -> Best:
-        """Return the best of events whose coordinates are those of `Asked.columns`."""
+        """Rank events whose coordinates are laid out as in `Asked.columns`."""
         asked, factors = self.asked, self.factors
         if factors is None and not asked.columns.spans:
             return self.index.best(points, asked.k, liveness=self.liveness)

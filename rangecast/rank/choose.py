@@ -1,4 +1,4 @@
-"""Which structure ranks this set of subscriptions?
+"""Choose and build the ranking index for a set of subscriptions.
 
 Slabs. They were the fastest in every case that was measured: one attribute or many, exact and
 relaxed, a few matches per event or many (docs/reference/benchmarks/rank.md). On one attribute,
@@ -35,16 +35,16 @@ from rangecast.rank.verified import Verified, VerifiedScan
 
 
 class Index(Protocol):
-    """Protocol of ranking structures."""
+    """Protocol of a ranking index."""
 
     name: str
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event, best first."""
+        """Return the top k of each event, best first."""
 
     @property
     def memory(self) -> int:
-        """Bytes of its arrays."""
+        """Size of its arrays in bytes."""
 
 
 INDEXES: dict[str, Callable[..., Index]] = {
@@ -66,14 +66,14 @@ OPTIONS: dict[str, Options] = {
 
 
 def check_index(index: str) -> NamedIndex:
-    """Return the structure that a text such as `ir:branching=20` names; reject any other text."""
+    """Parse an index name such as `ir:branching=20`; raise an error if it is invalid."""
     return read_index(index, OPTIONS, " for ranking")
 
 
 def choose(
     boxes: Boxes, index: str = "auto", *, relaxed: bool = False, device: str | None = None
 ) -> Choice:
-    """Return the structure asked for; `auto` looks at the boxes. A device has its own."""
+    """Return the requested index; `auto` chooses by the boxes. A device has its own index."""
     check_index(index)
     if device is not None:
         check_device_index(device, index)
@@ -94,7 +94,7 @@ def build(
     combine: str = "sum",
     device: str | None = None,
 ) -> Index:
-    """Return the structure that `choose` says, built."""
+    """Build the index that `choose` selects."""
     check_combine(combine, relaxed=relaxed)
     free = without_places(boxes)
     if device is not None:

@@ -1,7 +1,7 @@
-"""Ranking by score on a device: the structure of `rank --device cuda`.
+"""Ranking index on a GPU, by score, for `rank --device cuda`.
 
-Matches are found as by `match.device`. They stay on the device: only the k best of each event
-travel to the host. Scores and ties are those of `rank.scan`, to the last bit.
+It finds matches as `match.device` does. They stay on the device: only the top k of each event are
+copied to the host. Scores and ties are bit-identical to those of `rank.scan`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ NOT_ON_A_DEVICE = (
 
 
 class OnDevice:
-    """The k best matches of events by score, found on a device."""
+    """Ranking index on a device: the top k matches by score."""
 
     def __init__(self, boxes: Boxes, device: str = "cuda", *, relaxed: bool = False):
-        """The device is opened by the first question: where it is asked, not where it was built."""
+        """Create the index; the first query opens the device, in its own process."""
         check_device(device)
         if relaxed:
             raise UsageError(NOT_ON_A_DEVICE)
@@ -50,22 +50,22 @@ class OnDevice:
         return held
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has memory of its own on the device."""
+        """Pickle without device memory: a copy allocates its own."""
         return OnDevice, (self.boxes, self.name)
 
     @property
     def memory(self) -> int:
-        """Bytes on the device, once it was asked; of the boxes beside it."""
+        """Size in bytes: on the device after the first query, plus the boxes on the host."""
         held = self._set.memory if "_set" in self.__dict__ else 0
         return self._arrays.memory + held + sum(each.memory for _, each in self._living)
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event, best first."""
+        """Return the top k of each event, best first."""
         points = checked(points, self.boxes.dimensions, k)
         return best_of(self._at(liveness), points, min(k, max(1, self.boxes.rows)))
 
     def _at(self, liveness: Liveness) -> DeviceSet:
-        """Return the set without the rows that are dead."""
+        """Return the device set without the dead rows."""
         if not len(liveness.died):
             return self._set
         if not (self._living and self._living[0][0] is liveness):
@@ -77,7 +77,7 @@ class OnDevice:
 
 
 def best_of(held: DeviceSet, points: F64, k: int) -> Best:
-    """Return the k best of events as a device finds them."""
+    """Return the top k of each event, found on a device."""
     pieces = [piece for _, piece in held.best(points, k)]
     if len(pieces) == 1:
         rows, scores, counts = pieces[0]

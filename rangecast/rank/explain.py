@@ -1,4 +1,4 @@
-"""Why has a subscription this rank for this event?"""
+"""Explain the rank of a subscription for an event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rangecast.rank.scores.combine import check_combine
 
 @dataclass(frozen=True)
 class Place:
-    """The rank of one subscription for one event."""
+    """Rank of one subscription for one event."""
 
     rank: int | None
     """From 1 on; `None` if it isn't ranked at all."""
@@ -27,7 +27,7 @@ class Place:
 
     @property
     def verdict(self) -> str:
-        """The answer in one line."""
+        """Explanation in one line."""
         if self.rank is None:
             missing = "nothing that it mentions holds" if self.relaxed else "it doesn't hold"
             return f"not ranked: {missing} this event"

@@ -1,8 +1,9 @@
-"""Ranking of a live set: its parts and its newest rows.
+"""Rank a live set: its parts and its newest rows.
 
-A part of a live set (see `liveset`) gets a ranking structure when it is first ranked. Within it
-rows go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows,
-too few to index, are compared one by one. Dead rows take no place: every kernel gets the live rows.
+A part of a live set (see `liveset`) gets its ranking index on the first query. Rows in it are in
+order of arrival, which breaks ties; a replacement keeps the arrival of the row it replaced. The
+newest rows, too few to index, are compared one by one. Kernels skip dead rows, so that these never
+take a place in the top k.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _INDEXED = 1 << 17
 
 
 class Query(NamedTuple):
-    """Events that are to be ranked: points, or spans from lo to hi."""
+    """Ranking query: events as points, or as spans from lo to hi, with its options."""
 
     lo: F64
     hi: F64
@@ -61,7 +62,7 @@ class Query(NamedTuple):
         *,
         relaxed: bool,
     ) -> Query:
-        """Check what was given."""
+        """Create a query after checking its arguments."""
         check_combine(combine, relaxed=relaxed)
         lo = checked(spans[0], dimensions, k)
         if spans[1] is spans[0]:
@@ -75,7 +76,7 @@ class Query(NamedTuple):
 
 
 class RankedPart(NamedTuple):
-    """A ranking structure over some rows of a live set."""
+    """Ranking index over some rows of a live set."""
 
     structure: Index
     set_rows: I32
@@ -83,7 +84,7 @@ class RankedPart(NamedTuple):
     rows: int
 
     def shifted(self, shift: int) -> RankedPart:
-        """Return it for a set whose rows have other numbers."""
+        """Return a copy whose row numbers in the set are shifted."""
         set_rows = self.set_rows if len(self.set_rows) else np.arange(self.rows, dtype=np.int32)
         return self._replace(set_rows=frozen(set_rows + np.int32(shift), np.int32))
 
@@ -91,7 +92,7 @@ class RankedPart(NamedTuple):
 def ranked_part(
     rows: RowArrays, part_rows: I32, space: Space, index: str, combine: str | None
 ) -> RankedPart:
-    """Build the ranking structure of some rows; `combine` is that of a `Query`."""
+    """Build the ranking index of some rows; `combine` is that of a `Query`."""
     order = np.argsort(rows.arrival[part_rows], kind="stable")
     set_rows = frozen(part_rows[order], np.int32)
     boxes = boxes_of(rows, set_rows.astype(np.int64), space)
@@ -117,10 +118,10 @@ def _compare(
     counts: I64,
     counters: I64,
 ) -> None:
-    """Write the best of some rows by comparing each with each event, as places in `order`.
+    """Compare each row with each event; write the best ones as positions in `order`.
 
     table          of the set's `Bounds`
-    worth          (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
+    worth          (rows, 1) scores, (rows, d) weights, or (rows, 0): all weights are 1
     above, below   (events, d) a range contains an event if lo <= above and below <= hi
     """
     bounds = pointers(opened(table, Bounds))
@@ -157,14 +158,14 @@ def _compare(
 
 @cache
 def _compare_entry() -> Callable[..., None]:
-    """Return the kernel as it takes its arguments without a look at their types."""
+    """Return the compiled entry point of the kernel, which skips type dispatch."""
     rows, event = readonly(np.empty(0, np.int64)), readonly(np.empty((1, 1)))
     out = *new_best(1, 1), new_counters(levels=0)
     return direct(_compare, rows, rows, rows, 0, False, 0, np.empty((1, 1)), event, event, *out)
 
 
 class _Ranked(NamedTuple):
-    """Arrays of a view that ranking reads; all of them are read-only."""
+    """Read-only arrays of a view that ranking needs."""
 
     died: I64
     """Empty if all rows of the set live."""
@@ -176,7 +177,7 @@ class _Ranked(NamedTuple):
 
     @classmethod
     def of(cls, view: LiveView[Any, RankedPart]) -> _Ranked:
-        """Return it; the first answer of a view makes it."""
+        """Return the arrays of a view; the first query on the view creates them."""
         if not view.ranked:
             rows, start = view.rows, view.indexed
             order = start + np.argsort(rows.arrival[start : view.count], kind="stable")
@@ -188,7 +189,7 @@ class _Ranked(NamedTuple):
 
 
 def _best_recent(view: LiveView[Any, RankedPart], ranked: _Ranked, query: Query) -> PartBest:
-    """Return the k best among the rows that are in no part."""
+    """Return the top k of the rows that are in no part."""
     rows, order = view.rows, ranked.recent
     places, scores, counts = new_best(len(query.lo), min(query.k, len(order)))
     counters = new_counters(levels=0)
@@ -213,7 +214,7 @@ def _best_recent(view: LiveView[Any, RankedPart], ranked: _Ranked, query: Query)
 
 
 def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest:
-    """Return the k best of a part at an edit; `died` is empty if all rows of the set live."""
+    """Return the top k of a part at an edit; `died` is empty if all rows of the set are live."""
     liveness = Liveness(part.set_rows, died, edit)
     if query.span is None:
         return PartBest(part.structure.best(query.lo, query.k, liveness=liveness), part.set_rows)
@@ -227,7 +228,7 @@ def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest
 def _recent_part(
     view: LiveView[Any, RankedPart], ranked: _Ranked, combine: str | None, index: str, space: Space
 ) -> RankedPart:
-    """Return a structure over the rows that are in no part; the first answer of a view makes it."""
+    """Return an index over the rows that are in no part; the first query on a view builds it."""
     made: dict[str | None, RankedPart]
     if len(view.ranked) == 1:
         view.ranked.append({})
@@ -238,7 +239,7 @@ def _recent_part(
 
 
 def best_on_device(view: LiveView[Any, RankedPart], query: Query, held: DeviceSet) -> Best:
-    """Return the k best of a live set, found on a device."""
+    """Return the top k of a live set, found on a device."""
     if query.combine is not None or query.span is not None or view.verifier is not None:
         raise UsageError(NOT_ON_A_DEVICE)
     with held.turn:
@@ -247,9 +248,9 @@ def best_on_device(view: LiveView[Any, RankedPart], query: Query, held: DeviceSe
 
 
 def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:
-    """Return the k best of a live set. A part gets its structure with its first query.
+    """Return the top k of a live set. The first query builds the index of a part.
 
-    index   of such a structure
+    index   name of the index of a part
     """
     rows, combine, ranked = view.rows, query.combine, _Ranked.of(view)
     best = []

@@ -1,7 +1,7 @@
-"""Which rows are live: what a live set says to the kernels, so that dead rows never take a place.
+"""Liveness of rows, as kernels need it to keep dead rows out of the top k.
 
-A structure numbers its rows from 0; `set_rows` are the set's own numbers of them (none: the same).
-The set's row r is live at an edit if edit < died[r]; without `died` all are.
+An index numbers its rows from 0; `set_rows` maps them to rows of the set (empty: the same numbers).
+Row r of the set is live at an edit if edit < died[r]; without `died`, all rows are live.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rangecast.model.boxes import frozen
 
 
 class Liveness(NamedTuple):
-    """The set's numbers of rows, the edits at which they died, and the edit of the query."""
+    """Row numbers in the set, the edits at which rows died, and the edit of the query."""
 
     set_rows: I32
     died: I64
@@ -29,7 +29,7 @@ ALL = Liveness(frozen([], np.int32), frozen([], np.int64), 0)
 
 
 class LiveRows(NamedTuple):
-    """The same in kernels: pointers."""
+    """`Liveness` as pointers, for kernels."""
 
     set_rows: Any
     died: Any
@@ -40,14 +40,14 @@ class LiveRows(NamedTuple):
 
 @jit
 def live_rows(set_rows: I32, died: I64, edit: int) -> LiveRows:
-    """Return the fields of a `Liveness` as `is_live` takes them."""
+    """Convert the fields of a `Liveness` for `is_live`."""
     pointers = pointer(set_rows, 0), pointer(died, 0)
     return LiveRows(pointers[0], pointers[1], edit, len(set_rows) > 0, len(died) > 0)
 
 
 @jit
 def is_live(live: LiveRows, row: int) -> bool:
-    """Whether a row of the structure is live."""
+    """Whether a row of the index is live."""
     if not live.some_died:
         return True
     set_row = live.set_rows[row] if live.are_mapped else row

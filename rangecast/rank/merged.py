@@ -1,6 +1,6 @@
-"""The best of several parts as one answer: by score, then arrival.
+"""Merge the top k of several parts, by score, then by arrival.
 
-The kernel is short and keeps the GIL: giving it up beside a busy thread costs far more.
+The kernel is short and keeps the GIL: releasing it next to a busy thread costs far more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rangecast.rank.result import Best, new_best
 
 
 class PartBest(NamedTuple):
-    """The best of a part, and the whole's row of each row of the part; none: the same."""
+    """Top k of a part, and the set's row number of each of its rows (empty: the same)."""
 
     best: Best
     set_rows: I32
@@ -44,7 +44,7 @@ def _merge(
     out_scores: F64,
     out_counts: I64,
 ) -> None:
-    """Merge two lists of each event; `set_rows` are the whole's rows, none: the same."""
+    """Merge two ranked lists per event; `set_rows` maps to the set's rows (empty: the same)."""
     room = out_rows.shape[1]
     for event in range(len(counts)):
         if other_counts[event] == 0:  # most often, as the other part is small
@@ -80,7 +80,7 @@ def _merge(
 
 
 def merged(parts: Sequence[PartBest], arrival: I64, k: int) -> Best:
-    """Return the k best of all parts, at least one; ties go by arrival, which is read-only."""
+    """Return the top k of one or more parts; `arrival`, read-only, breaks ties."""
     (rows, scores, counts, work), set_rows = parts[0]
     for best, its_set_rows in parts[1:]:
         room = min(k, rows.shape[1] + best.rows.shape[1])

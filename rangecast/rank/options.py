@@ -1,4 +1,4 @@
-"""Options of ranking, checked once: those of `Engine.rank` and `Engine.rank_many`."""
+"""Validated options of `Engine.rank` and `Engine.rank_many`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for each."""
 
 @dataclass(frozen=True, slots=True)
 class RankOptions:
-    """Options of `rank` and `rank_many`."""
+    """Validated options of `rank` and `rank_many`."""
 
     k: int
     relaxed: bool
@@ -50,7 +50,7 @@ class RankOptions:
             raise UsageError("factor_bounds are for score_factors; give both, or neither")
 
     def query(self, spans: tuple[F64, F64], k: int, span: Span | None, space: Space) -> Query:
-        """Return what a structure is asked, after a check."""
+        """Check the arguments and return the query."""
         return Query.of(spans, len(space), k, span, self.combine, relaxed=self.relaxed)
 
     @property

@@ -1,4 +1,4 @@
-"""Rate limit: at most a number of notifications per second, those with the highest scores.
+"""Rate limit: keep the notifications with the highest scores, up to a maximum per second.
 
 The maximum per event is its k. The maximum per second is for all events of that second together: of
 their notifications the ones with the best scores stay; equal ones go by event, then by rank. The
@@ -30,9 +30,9 @@ TIMELESS = np.iinfo(np.int64).min
 
 
 def time_axis(space: Space, max_per_second: int | None, time_attribute: str | None) -> int | None:
-    """Return the axis of the timestamp that a maximum per second goes by; `None`: no maximum.
+    """Return the axis of the timestamp for `max_per_second`; `None` if there is no maximum.
 
-    The attribute may be left out if the space has a single timestamp.
+    `time_attribute` is optional if the space has a single timestamp.
     """
     if max_per_second is None:
         if time_attribute is not None:
@@ -58,7 +58,7 @@ def time_axis(space: Space, max_per_second: int | None, time_attribute: str | No
 
 
 def staying(windows: I64, scores: F64, max_per_window: int) -> Bool:
-    """Return which notifications stay: the best of each window; equal ones as they come."""
+    """Return a mask of the notifications to keep: the best of each window, ties in input order."""
     if max_per_window < 1:
         raise UsageError(f"a maximum is at least 1 notification; given: {max_per_window}")
     order = np.lexsort((-scores, windows))  # stable: equal ones stay as they come
@@ -77,12 +77,10 @@ def limited(best: Best, windows: I64, max_per_window: int) -> Best:
 
 
 class RateLimiter:
-    """Keeps at most a number of notifications per window, of tables with the columns `WINDOW`,
-    `score`.
-    """
+    """Rate limiter for tables with the columns `WINDOW` and `score`."""
 
     def __init__(self, max_per_window: int, *, in_order: bool):
-        """Create a limiter; `in_order`: windows of notifications never decrease."""
+        """Create a limiter; `in_order`: the input is sorted by window."""
         self.max_per_window = max_per_window
         self.in_order = in_order
         self.max_held = 0
@@ -94,10 +92,9 @@ class RateLimiter:
         """Window of the last notification."""
 
     def add(self, piece: pa.Table) -> pa.Table:
-        """Add notifications; return those that are certain to stay, in the order in which they
-        came.
+        """Add notifications; return those that are final, in input order.
 
-        In order of time, that is all but the last window; otherwise none before the end.
+        If the input is sorted by time, all windows but the last are final; otherwise none is.
         """
         held = piece if self._held is None else pa.concat_tables([self._held, piece])
         self.max_held = max(self.max_held, len(held))
@@ -111,7 +108,7 @@ class RateLimiter:
         return done
 
     def _over(self, piece: pa.Table, before: int) -> int:
-        """Return the number of notifications in completed windows, with a piece appended."""
+        """Return the number of notifications in completed windows, including a new chunk."""
         if not self.in_order or not len(piece):
             return 0
         windows = piece[WINDOW].to_numpy()
@@ -122,7 +119,7 @@ class RateLimiter:
         return 0 if same else before + int(np.searchsorted(windows, windows[-1]))
 
     def end(self) -> list[pa.Table]:
-        """Return the held notifications that stay: one table, or none if there was none."""
+        """Return the remaining notifications: one table, or an empty list if there are none."""
         return [] if self._held is None else [self._staying(self._held)]
 
     def _staying(self, held: pa.Table) -> pa.Table:
@@ -131,6 +128,6 @@ class RateLimiter:
 
 
 def seconds_of(times: F64) -> I64:
-    """Return the second of each timestamp, which counts microseconds; TIMELESS if it is missing."""
+    """Convert timestamps in microseconds to seconds; TIMELESS where one is missing."""
     known = np.isfinite(times)
     return np.where(known, np.where(known, times, 0).astype(np.int64) // _SECOND, TIMELESS)

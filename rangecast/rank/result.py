@@ -1,4 +1,4 @@
-"""Results of ranking: the best subscriptions of each event, and the work that it took."""
+"""Ranking results: the top subscriptions of each event, and the work done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = 32
 
 
 class Work(NamedTuple):
-    """Work that was done: the same on every machine, so that tests can assert it."""
+    """Counters of the work done: deterministic, so that tests can assert them."""
 
     examined: int = 0
     """Intervals looked at in lists and leaves, those that don't contain the event too."""
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, counters: I64) -> Work:
-        """Read what kernels have counted."""
+        """Read the counters that kernels have filled."""
         counts = counters.tolist()
         if len(counts) == LEVEL:  # there are no pages
             return cls(*counts)
@@ -57,12 +57,12 @@ class Work(NamedTuple):
 
 
 def new_counters(levels: int = LEVELS) -> I64:
-    """Return the array that kernels count in; without pages there are no levels."""
+    """Return a new counter array for kernels; `levels` is 0 for an index without pages."""
     return np.zeros(LEVEL + levels, np.int64)
 
 
 class Best(NamedTuple):
-    """The best subscriptions of some events: the first `counts[e]` of row e, best first."""
+    """Top subscriptions of some events: the first `counts[e]` entries of row e, best first."""
 
     rows: I32
     """(events, k)"""
@@ -77,25 +77,25 @@ class Best(NamedTuple):
         return self.rows[event, :count], self.scores[event, :count]
 
     def pairs(self) -> tuple[I64, I64, I32, F64]:
-        """Return events, ranks from 1 on, rows and scores, a subscription of an event each."""
+        """Return events, ranks (from 1), rows and scores, one entry per (event, subscription)."""
         there = np.arange(self.rows.shape[1]) < self.counts[:, None]
         event, rank = np.nonzero(there)
         return event, rank + 1, self.rows[there], self.scores[there]
 
 
 def new_best(events: int, k: int) -> tuple[I32, F64, I64]:
-    """Return room for the answers to some events."""
+    """Allocate rows, scores and counts for the given number of events."""
     return np.empty((events, k), np.int32), np.empty((events, k)), np.zeros(events, np.int64)
 
 
 def check_k(k: int) -> None:
-    """Refuse to look for none, and what is no whole number."""
+    """Raise an error unless k is a positive integer."""
     if type(k) is not int or k < 1:  # most are plain integers: no more is asked of them
         check_integer("k", k)
 
 
 def checked(points: F64, dimensions: int, k: int) -> F64:
-    """Return events as kernels take them, (events, d), read-only; reject what doesn't fit."""
+    """Return events as a read-only array (events, d) for kernels; reject invalid arguments."""
     check_k(k)
     if type(points) is np.ndarray:
         flags = points.flags

@@ -1,8 +1,8 @@
-"""The oracle of ranking: score every subscription of every event, sort, keep k.
+"""Oracle for ranking: score every subscription for every event, sort, keep k.
 
-Exact: all attributes hold; by score. Relaxed: at least one attribute that a box mentions holds;
-by the sum of the weights of those that do, in attribute order, or by another combination of them;
-of several boxes the best counts.
+Exact: all attributes match; ordered by score. Relaxed: at least one mentioned attribute matches;
+ordered by the sum of the weights of those that match, in attribute order, or by another
+combination of them; if a subscription has several boxes, the best one counts.
 Ties go to the subscription that arrived first, which is the lower row.
 """
 
@@ -20,7 +20,7 @@ from rangecast.rank.result import Best, Work, checked, new_best
 
 
 class Ranked(NamedTuple):
-    """The best subscriptions of one event, best first."""
+    """Top subscriptions of one event, best first."""
 
     rows: I64
     scores: F64
@@ -45,7 +45,7 @@ _BLOCK_BYTES = 1 << 22
 
 
 def _are_among(best: F64, k: int) -> Bool:
-    """Return which are among the k best of their row, of those that tie the first ones."""
+    """Return a mask of the k best entries per row; ties go to the first ones."""
     last = np.partition(best, -k, axis=1)[:, -k, None]
     above = best > last
     level = (best == last) & (last > -np.inf)
@@ -55,7 +55,7 @@ def _are_among(best: F64, k: int) -> Bool:
 
 
 class Scan:
-    """The k best subscriptions of an event by scoring all of them."""
+    """Ranking by scoring all subscriptions."""
 
     name = "scan"
 
@@ -66,11 +66,11 @@ class Scan:
 
     @property
     def memory(self) -> int:
-        """Bytes of the boxes: there is nothing else."""
+        """Size of the boxes in bytes; the scan has no other data."""
         return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event, as `rank` does, for some events at a time."""
+        """Return the top k of each event, as `rank` does, but in blocks of events."""
         events = checked(points, self.boxes.dimensions, k)
         k = min(k, self.boxes.rows)
         rows, scores, counts = new_best(len(events), k)
@@ -114,14 +114,14 @@ class Scan:
         return of_each
 
     def exact(self, point: F64, k: int) -> Ranked:
-        """Return the k best of those that match the event."""
+        """Return the top k of the subscriptions that match the event."""
         holds = (self.boxes.lo <= point) & (point <= self.boxes.hi)
         return self._best(
             np.logical_and.reduce(holds, axis=1), self.boxes.scores[self.boxes.owner], k
         )
 
     def relaxed(self, point: F64, k: int) -> Ranked:
-        """Return the k best of those of which some mentioned attribute matches the event."""
+        """Return the top k of the subscriptions with at least one matching attribute."""
         holds = (self.boxes.lo <= point) & (point <= self.boxes.hi) & self.boxes.mentions
         weights = np.ones(holds.shape)
         if self.boxes.weights is not None:
@@ -129,7 +129,7 @@ class Scan:
         return self._best(np.logical_or.reduce(holds, axis=1), self._total(holds, weights), k)
 
     def _total(self, holds: Bool, weights: F64) -> F64:
-        """Return the combination of the weights of each box that hold."""
+        """Combine the weights of the matching attributes of each box."""
         nothing, join = _JOIN[self.combine]
         total = np.full(len(holds), nothing)
         for held, weight in zip(holds.T, weights.T, strict=True):
@@ -146,6 +146,6 @@ class Scan:
         return Ranked(order, best[order])
 
     def rank(self, points: F64, k: int, *, relaxed: bool = False) -> Iterator[Ranked]:
-        """Yield the k best of each event."""
+        """Yield the top k of each event."""
         for point in points:
             yield self.relaxed(point, k) if relaxed else self.exact(point, k)

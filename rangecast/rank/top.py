@@ -1,4 +1,4 @@
-"""A short list of the best so far: by score, then row."""
+"""Bounded list of the best rows so far, by score, then by row."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from rangecast.kernels.jit import jit
 
 @jit
 def insert(rows: I32, scores: F64, filled: int, row: int, score: float) -> int:
-    """Put a row where it belongs in a list by score, then row; return how many the list has.
+    """Insert a row into a list sorted by score, then by row; return the new length.
 
-    A full list loses its last, or doesn't take the row.
+    A full list drops its last entry, or ignores the new row if that is worse.
     """
     k = len(rows)
     if filled == k:
@@ -29,7 +29,7 @@ def insert(rows: I32, scores: F64, filled: int, row: int, score: float) -> int:
 
 @jit
 def insert_once(rows: I32, scores: F64, filled: int, row: int, score: float) -> int:
-    """As `insert`, where a row may be there already: only the better of the two stays."""
+    """Insert like `insert`, but keep only the better entry if the row is already present."""
     for slot in range(filled):
         if rows[slot] == row:
             if scores[slot] >= score:

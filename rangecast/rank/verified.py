@@ -1,8 +1,8 @@
-"""Ranking of subscriptions with shapes: candidates of a structure, verified.
+"""Ranking of subscriptions with shapes: an index finds candidates, which are verified.
 
-Exact ranking asks a structure over the boxes for more than k, until k of them are verified or there
-are no more. Relaxed ranking scores every subscription: one attribute is enough there, so no index
-excludes much. Work: candidates and subscriptions that were compared count as tested.
+Exact ranking asks an index over the boxes for more than k candidates, until k of them are verified
+or none is left. Relaxed ranking scores every subscription: a single matching attribute is enough,
+so an index would exclude few. Work: compared candidates and subscriptions count as tested.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _MORE = 4
 
 
 class Unverified(Protocol):
-    """A structure that ranks candidates."""
+    """Protocol of an index that ranks candidates."""
 
     name: str
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best candidates of each event, best first."""
+        """Return the top k candidates of each event, best first."""
 
     @property
     def memory(self) -> int:
-        """Bytes of its arrays."""
+        """Size of its arrays in bytes."""
 
 
 class Verified:
-    """A structure that ranks by score, whose candidates are verified."""
+    """Ranking index by score that verifies the candidates of another index."""
 
     def __init__(self, index: Unverified, boxes: Boxes):
         assert boxes.space is not None
@@ -55,11 +55,11 @@ class Verified:
 
     @property
     def memory(self) -> int:
-        """Bytes of the structure and of the boxes that candidates are compared with."""
+        """Size in bytes of the index and of the boxes used to verify candidates."""
         return self.index.memory + self._bounds.memory + self._verifier.memory
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event, best first."""
+        """Return the top k of each event, best first."""
         points = checked(points, len(self.space), k)
         k = min(k, self.rows)
         rows, scores, counts = new_best(len(points), k)
@@ -77,7 +77,7 @@ class Verified:
     def _fill(
         self, best: Best, points: F64, events: I64, rows: I32, scores: F64, counts: I64
     ) -> I64:
-        """Write the first candidates that are verified; return how many each event has."""
+        """Write the first verified candidates; return their number per event."""
         event, _, candidate, score = best.pairs()
         ends = np.concatenate([[0], np.cumsum(best.counts)])
         read, alive = self._verifier.places.readable(points)
@@ -108,9 +108,9 @@ def _score(
     scores: F64,
     counts: I64,
 ) -> None:
-    """Write the best of all rows for each event, by the weights of the attributes that hold.
+    """Score all rows for each event by the weights of matching attributes; write the best.
 
-    The bounds of a shape's box are no conditions of their own: its coordinates don't count.
+    The bounding box of a shape is not a condition itself, so its coordinates don't count.
     """
     bounds = pointers(opened(table, Bounds))
     programs = pointers(opened(programs_table, Programs))
@@ -151,7 +151,7 @@ def _score(
 
 
 class VerifiedScan:
-    """Relaxed ranking of subscriptions with shapes: all of them are scored."""
+    """Relaxed ranking of subscriptions with shapes, by scoring all of them."""
 
     name = "scan"
 
@@ -163,11 +163,11 @@ class VerifiedScan:
 
     @property
     def memory(self) -> int:
-        """Bytes of the boxes."""
+        """Size of the boxes in bytes."""
         return self._bounds.memory
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event, best first."""
+        """Return the top k of each event, best first."""
         boxes = self.boxes
         points = checked(points, boxes.dimensions, k)
         rows, scores, counts = new_best(len(points), min(k, boxes.rows))

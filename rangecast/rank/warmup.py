@@ -1,4 +1,4 @@
-"""A ranking structure that answers at once, where kernels would first have to be compiled."""
+"""Ranking index that answers at once, while the kernels are still being compiled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEARER = 4
 def begin(
     boxes: Boxes, index: str = "auto", *, relaxed: bool = False, combine: str = "sum"
 ) -> tuple[Index, Choice]:
-    """Return a structure that answers without compiling first, and why it was chosen."""
+    """Return an index that answers before the kernels are compiled, and why it was chosen."""
     choice = choose(boxes, index, relaxed=relaxed)
     kernel = search_relaxed if relaxed else search_exact
     plain = index == "auto" and without_places(boxes) is boxes
@@ -36,7 +36,7 @@ def begin(
 
 
 class Starting:
-    """The plain scan at first, then slabs."""
+    """Index that starts as a plain scan, then switches to slabs."""
 
     name = "warmup"
 
@@ -55,17 +55,17 @@ class Starting:
 
     @property
     def memory(self) -> int:
-        """Bytes of the boxes, and of the structure that took over."""
+        """Size in bytes of the boxes, and of the index after the switch."""
         built = self.interim.built
         return self.interim.plain.memory + (0 if built is None else built.memory)
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event."""
+        """Return the top k of each event."""
         comparisons = _DEARER * len(points) * self.boxes.lo.size
         return self.interim.answering(comparisons).best(points, k, liveness=liveness)
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of events that are spans; these wait for the kernels."""
+        """Return the top k of events with spans; wait for the kernels to compile."""
         built = self.interim.settled()
         assert isinstance(built, Slabs)
         return built.best_spans(lo, hi, k, span, liveness=liveness)
