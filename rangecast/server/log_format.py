@@ -1,6 +1,6 @@
 """Log lines of a server: text, or JSON for machines.
 
-A line never has the body of a request, a query or a token.
+Lines never contain request bodies, queries or tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def configure(form: str, level: str) -> None:
-    """Write lines to stderr, as `text` or `json`; `info` also says what each request was."""
+    """Write log lines to stderr as `text` or `json`; the level `info` includes every request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -48,7 +48,7 @@ def _lines(text: str) -> list[str]:
 
 
 class TextLines(logging.Formatter):
-    """Lines for people."""
+    """Formats log lines as text."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s%(fields)s")
@@ -59,14 +59,14 @@ class TextLines(logging.Formatter):
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """Return a line; text after its first line is indented."""
+        """Return a line; continuation lines are indented."""
         first, *more = _lines(record.message) or [""]
         record.message = first
         return "\n".join([super().formatMessage(record), *("    " + field for field in more)])
 
 
 class JsonLines(logging.Formatter):
-    """Lines for machines: each a JSON object with time, level, logger, message and fields."""
+    """Formats log lines as JSON objects with time, level, logger, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as a line of JSON."""

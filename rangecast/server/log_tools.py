@@ -1,4 +1,4 @@
-"""Tools for a data folder while the server is down: check, dump, export, repair."""
+"""Tools for the data folder of a stopped server: check, dump, export, repair."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def checked(folder: Path) -> str:
-    """Read the whole log; return its summary, or raise an error with the position of the damage."""
+    """Read the whole log; return a summary, or raise an error that locates the damage."""
     _need_folder(folder)
     units = events = edits = updates = 0
     first = last = 0
@@ -69,7 +69,7 @@ def checked(folder: Path) -> str:
 
 
 def dumped(folder: Path, after: int, *, with_secrets: bool = False) -> Iterator[str]:
-    """Yield every event and edit as a line of JSON; secrets of webhooks on request."""
+    """Yield every event and edit as a JSON line; webhook secrets only on request."""
     _need_folder(folder)
     for unit in checked_units(folder):
         if unit.last > after:
@@ -110,7 +110,7 @@ def _lines(unit: Unit, *, with_secrets: bool) -> Iterator[tuple[int, str]]:
 
 
 def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
-    """Write a space, its events and its subscriptions as files."""
+    """Export a space, its events and its subscriptions to files; return a summary."""
     _need_folder(folder)
     if output.exists():
         raise FileError(f"{output}: already exists; remove it, or choose another folder")
@@ -156,9 +156,9 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
 
 
 def _table(rows: list[dict[str, Any]], space: Space, unit: Unit) -> pa.Table:
-    """Return events as texts and numbers that every reader takes; the id is the seq.
+    """Return events as a table of widely readable types; the id is the seq.
 
-    Values are under the names of attributes, also those that had a source.
+    Columns have the names of attributes, even of those that have a source.
     """
     columns: dict[str, Any] = {"id": pa.array(range(unit.first, unit.last + 1), pa.int64())}
     for attribute in space:
@@ -209,8 +209,8 @@ def repaired(folder: Path, *, force: bool) -> str:
 
 
 def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
-    """Drop what comes after a seq. The next start begins an epoch, so that what is dropped isn't
-    taken for what comes then; a log without any unit has to be another one for that.
+    """Delete all units after a seq. The next start begins a new epoch, so that deleted units can't
+    be confused with later ones; a log left empty needs a new epoch now.
     """
     for first in kept:
         path = path_of(folder, first)

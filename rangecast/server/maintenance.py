@@ -1,4 +1,4 @@
-"""Maintenance: expiry, snapshots, retention, late syncs, and a full disk that has space again."""
+"""Maintenance: expiry, snapshots, retention, delayed syncs, and recovery from a full disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN = 30.0
 
 @dataclass(frozen=True)
 class Retention:
-    """Limits of the log. Events removed before a consumer read them are a gap for it."""
+    """Retention limits of the log. Events deleted before a consumer read them are a gap for it."""
 
     bytes: int = 10 << 30
     seconds: float = 7 * 86_400
@@ -42,11 +42,11 @@ class Maintenance:
         self._thread = threading.Thread(target=self._run, name="rangecast-maintenance", daemon=True)
 
     def start(self) -> None:
-        """Start."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the current work."""
+        """Stop after the current task."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -91,7 +91,7 @@ class Maintenance:
                 self._core.pipeline.submit(Edits(over))
 
     def _pass_time(self) -> None:
-        """Advance time by the clock for tracks that need it, if anything is due."""
+        """Advance tracks that follow the server's clock, if anything is due."""
         core = self._core
         if core.pipeline.is_copy or core.pipeline.is_full:
             return
@@ -102,7 +102,7 @@ class Maintenance:
                 core.pipeline.submit(Edits([AdvanceTracks(entry.tenant, entry.name, moment)]))
 
     def run_once(self) -> None:
-        """Write a snapshot when it is due, and apply retention."""
+        """Write a snapshot if it is due, and apply retention."""
         core = self._core
         if core.folder is None:
             return
@@ -118,7 +118,7 @@ class Maintenance:
             core.drop(ends)
 
     def _droppable(self) -> int:
-        """Return the seq up to which retention doesn't keep the log; 0 if it keeps all."""
+        """Return the seq up to which retention allows deletion; 0 if there is nothing to delete."""
         log, retention = self._core.log, self._retention
         if not isinstance(log, SqliteLog):
             return 0

@@ -1,4 +1,4 @@
-"""Metrics in the text format of Prometheus."""
+"""Metrics in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(service: Service, tenant: str | None) -> tuple[bytes, str]:
-    """Return the metrics of a tenant, or of all, as text, and its content type."""
+    """Return the metrics of a tenant, or of all tenants, as text with its content type."""
     return exposed(ServerMetrics(service, tenant)), KIND
 
 
@@ -112,7 +112,7 @@ def follower_metrics(follower: Follower) -> Iterator[Metric]:
 
 
 class ServerMetrics(Collector):
-    """Reads the numbers on collection: nothing is counted twice."""
+    """Reads existing counters at collection time; keeps none of its own."""
 
     def __init__(self, service: Service, tenant: str | None):
         self._service = service

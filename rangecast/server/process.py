@@ -1,4 +1,4 @@
-"""The process: sockets, signals, start-up and shutdown."""
+"""The server process: sockets, signals, start-up and shutdown."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Settings:
     """Options by which the objects of spaces are tracked."""
 
     def check(self) -> None:
-        """Reject settings that would expose the server to everyone."""
+        """Reject settings that would expose the server without authentication."""
         if self.follow is not None and (self.data is None or self.spaces):
             raise UsageError("--follow needs --data, and takes its spaces from the other server")
         if self.links and self.broker is None:
@@ -165,7 +165,7 @@ class Settings:
             ) from None
 
     def check_certificate(self) -> None:
-        """Reject a certificate that can't be used; warn of one that clients refuse by its dates."""
+        """Reject an unusable certificate; warn if clients would refuse it because of its dates."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.load_certificate(context)
         assert self.certificate is not None
@@ -179,7 +179,7 @@ class Settings:
 
 
 class Server(uvicorn.Server):
-    """Ends all that it serves within a bounded time, and leaves signals to the caller."""
+    """Uvicorn server that shuts down within a bounded time, and leaves signals to the caller."""
 
     def __init__(self, config: uvicorn.Config, service: Service, settings: Settings):
         super().__init__(config)
@@ -202,7 +202,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close all connections; abort those still open after some seconds."""
+        """Close all connections; abort those still open after a few seconds."""
         seconds = self.settings.shutdown_seconds
         for server in self.servers:
             server.close()
@@ -217,7 +217,7 @@ class Server(uvicorn.Server):
         await deliveries
 
     async def _end_connections(self, deadline: float) -> None:
-        """Abort connections held by their peers: first those with nothing pending, then all."""
+        """Abort connections that peers keep open: first those with nothing pending, then all."""
         told = set(self.server_state.connections)  # uvicorn does that
         while (now := time.monotonic()) < deadline:
             await asyncio.sleep(min(_STEP, deadline - now))
@@ -256,7 +256,7 @@ class Server(uvicorn.Server):
     def reload_certificate(self) -> None:
         """Reload the certificate for new connections; open ones keep theirs.
 
-        If the files can't be used, the server keeps what it has, and logs a warning.
+        If the files can't be used, keep the current certificate and log a warning.
         """
         try:
             self.settings.check_certificate()
@@ -276,7 +276,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def _signalled(self, number: int) -> None:
-        """Stop within a bounded time; on the second signal exit immediately."""
+        """Stop within a bounded time; exit immediately on the second signal."""
         if self.should_exit:
             logger.warning("the server ends at once: a second signal came")
             os._exit(128 + number)
@@ -289,8 +289,8 @@ def serve(
     ready: Callable[[str, Server], None] = lambda _url, _server: None,
     beside: Sequence[Callable[[Core], Awaitable[None]]] = (),
 ) -> None:
-    """Serve until a signal arrives; `ready` is called with the address, `beside` runs
-    concurrently.
+    """Serve until a signal arrives. `ready` is called with the URL and the server; `beside` are
+    tasks that run concurrently.
     """
     settings.check()
     listener = _listener(settings)
@@ -370,8 +370,8 @@ def serve(
 def spare_the_collector() -> None:
     """Exclude long-lived objects from garbage collection; call it once everything is loaded.
 
-    Modules and what was loaded are some 200,000 objects. To go through them takes the collector
-    0.1 s and more, during which no request is answered.
+    Modules and loaded data are some 200,000 objects. Traversing them takes the collector 0.1 s or
+    more, during which no request is answered.
     """
     import numba  # noqa: F401 - a third of them, and the first filter would load it
 
@@ -382,7 +382,7 @@ def spare_the_collector() -> None:
 
 
 async def _prepare(service: Service, settings: Settings) -> None:
-    """Create the given spaces, and remove the subscriptions of past connections."""
+    """Create the given spaces, and remove the subscriptions of closed connections."""
     if settings.follow is not None:
         return
     try:
@@ -403,7 +403,7 @@ _later: set[asyncio.Task[None]] = set()
 
 
 async def _prepare_later(service: Service, settings: Settings) -> None:
-    """Resume what a full disk has postponed, when there is space again."""
+    """Finish the preparation that a full disk has postponed, once there is space again."""
     while True:
         await asyncio.sleep(_RETRY)
         with contextlib.suppress(LogFullError):

@@ -46,15 +46,14 @@ class Service:
         log: str | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
-        """Recover the state of a folder; `None`: everything is in memory, and lost with the
-        process.
+        """Recover the state from a folder; with `None`, keep everything in memory only.
 
-        is_open         callers on other machines need no token either, while there is none
-        allowed_hosts   names that they may call it by, beside loopback
-        leader          another server, whose log is copied; then nothing is written here
+        is_open         callers on other machines need no token either, as long as none exists
+        allowed_hosts   host names that callers may use, besides loopback
+        leader          server whose log is copied; nothing else is written here
         nats, kafka     addresses of message buses, for deliveries
-        links           how it is linked to other servers
-        log             where the log is, if not in the folder: kafka://HOST:PORT/PREFIX
+        links           options of links to other servers
+        log             location of the log, if not in the folder: kafka://HOST:PORT/PREFIX
         """
         self.started_at = time.monotonic()
         self._leader = leader
@@ -92,7 +91,7 @@ class Service:
             core.pipeline.reject(f"this server follows {leader.url}\n  hint: send it there")
 
     def start(self) -> None:
-        """Start to accept requests; call it on the event loop of the listeners."""
+        """Start accepting requests; call it on the event loop of the listeners."""
         self.core.start()
         self.maintenance.start()
         self.scrub.start()
@@ -104,7 +103,7 @@ class Service:
     def stop(self) -> None:
         """Write all accepted requests, take a snapshot, and release the folder.
 
-        Deliveries stop before, by `await deliveries.stop()`.
+        Stop deliveries first, by `await deliveries.stop()`.
         """
         if self.follower is not None:
             self.follower.stop()
@@ -121,7 +120,7 @@ class Service:
             self._leader.close()
 
     def why_not_ready(self) -> str:
-        """Return why events can't be taken; empty if they can."""
+        """Return why events can't be accepted; empty if they can."""
         core = self.core
         if core.pipeline.has_failed:
             return "stopped"

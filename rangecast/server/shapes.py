@@ -1,7 +1,7 @@
-"""Shapes of the live set as GeoJSON, to draw them.
+"""Shapes of the live set as GeoJSON, for drawing.
 
-A feature is one shape of a subscription. A polygon is as it was given; a circle is a point, and a
-corridor a line, each with a `radius`, so that nothing is rounded to corners.
+A feature is one shape of a subscription. A polygon is unchanged; a circle is a point, and a
+corridor a line, each with a `radius`, so that no curve is approximated.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def shapes_of(
     first: int = 0,
     limit: int = 1000,
 ) -> dict[str, Any]:
-    """Return a page of the shapes that subscriptions have of a place, in order of arrival.
+    """Return a page of the subscriptions' shapes on a place attribute, in order of arrival.
 
-    name      the place; an empty one: the first of the space
-    passing   subscriptions that end with a connection: they are left out
-    first     the least number of a subscription
-    limit     subscriptions at most
+    name      the place attribute; if empty, the first of the space
+    passing   session subscriptions, which are left out
+    first     smallest subscription number to include
+    limit     max number of subscriptions
     """
     space = index.engine.space
     place = _place(space, name)

@@ -1,7 +1,7 @@
-"""Shutdown of the process within a bounded time; what doesn't finish is abandoned.
+"""Shutdown of the process within a bounded time; unfinished work is abandoned.
 
-All that was acknowledged is in the log by then, and the next start finds what a `kill -9` would
-leave: so to leave something behind costs time at the next start, and loses nothing.
+Everything acknowledged is in the log by then, and the next start recovers as after a `kill -9`. So
+abandoned work costs time at the next start, but loses nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAST = 5.0
 
 
 def exit_after(seconds: float, what: str = "the server") -> None:
-    """Exit this process after some seconds, whatever still runs."""
+    """Exit this process after some seconds, even if threads are still running."""
 
     def end() -> None:
         time.sleep(seconds)
@@ -34,7 +34,7 @@ def exit_after(seconds: float, what: str = "the server") -> None:
 
 
 async def in_thread(work: Callable[[], Any], name: str) -> None:
-    """Call a function in a thread that the end of the process doesn't wait for."""
+    """Run a function in a daemon thread, and wait for it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

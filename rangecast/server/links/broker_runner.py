@@ -1,10 +1,10 @@
 """Driver of a server's broker: feeds it inputs, and executes its outputs.
 
-It begins with what the log has, and ends when it can't continue: after a disk error, or when the
-space has changed. Then another one begins (`links`). All that must survive is in the log: a
-link is a consumer (its name is `link-` and the neighbour's) whose cursor says up to where the
-neighbour needs nothing any more, and events that come over a link are written as those of a source,
-which the log takes once and in order.
+A runner starts from the state of the log, and ends when it can't continue: after a disk error, or
+when the space has changed. Then a new one starts (`manager`). All state that must survive is in the
+log: a link is a consumer (named `link-` plus the neighbour's name) whose cursor says up to which
+seq the neighbour needs nothing any more, and events received over a link are written as those of a
+source, which the log accepts once and in order.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ MAX_EVENT_BYTES = 1 << 20
 
 
 def consumer_name(peer: str) -> str:
-    """Return the name of the consumer that is the link to a neighbour."""
+    """Return the name of the consumer that represents the link to a neighbour."""
     return f"link-{peer}"
 
 
 def _routed(version: Version) -> str:
-    """Return the filter that is advertised; one that is too long for a frame becomes `true`, as
-    events are matched here in any case. So does a tracked one: objects leave it anywhere.
+    """Return the filter to advertise. One that is too long for a frame becomes `true`, as events
+    are matched here anyway. So does a tracked one, as objects may leave it anywhere.
     """
     is_long = len(version.filter) > MAX_EVENT_BYTES
     return "true" if is_long or version.track is not None else version.filter
 
 
 class BrokerRunner:
-    """A broker, its connections, and its log position; used by one thread."""
+    """A broker, its connections and its log position; used by one thread only."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class BrokerRunner:
     ):
         """Create a broker from the log; nothing may be written in the meantime.
 
-        `alarm` is called with what a person should look at; `fail`, by any thread, with why this
-        life has to end. `clock` returns seconds.
+        `alarm` is called with problems that need an operator. `fail` is called, from any thread,
+        with the reason why this runner must end. `clock` returns seconds.
         """
         self.name = name
         self._clock = clock
@@ -117,7 +117,7 @@ class BrokerRunner:
         )
 
     def tick(self) -> None:
-        """Advance time."""
+        """Tell the broker the current time."""
         if self._clock() >= self.tick_at:
             self.tick_at = float("inf")
             self._handle(ports.Tick())
@@ -131,7 +131,7 @@ class BrokerRunner:
     # ---- what happens here
 
     def advance(self, written: Sequence[Written], upto: int, *, is_whole: bool) -> None:
-        """Pass the new units of the log to the broker."""
+        """Pass new units of the log to the broker."""
         wanted: dict[str, str | None] = {}
         for unit in written:
             for change in unit.changes:
@@ -151,7 +151,7 @@ class BrokerRunner:
             self._handle(ports.Durable(upto))
 
     def _want(self, wanted: dict[str, str | None]) -> None:
-        """Add, change and remove subscriptions."""
+        """Add, change and remove subscriptions of the broker."""
         known = self.broker.subscriptions
         gone = [id_ for id_, what in wanted.items() if what is None and id_ in known]
         if gone:
@@ -166,7 +166,7 @@ class BrokerRunner:
                 self._handle(kind(some))
 
     def _forget(self, edits: Iterable[object]) -> None:
-        """Forget the links whose consumers were deleted, and not made again since."""
+        """Forget links whose consumers were deleted and not recreated since."""
         there = self._core.registry.consumers
         for edit in edits:
             name = edit.name if isinstance(edit, DeleteConsumer) else ""
@@ -177,7 +177,7 @@ class BrokerRunner:
                         self._close(peer, "this link was deleted there")
 
     def ask(self, answer: Future[bool]) -> None:
-        """Ask whether all servers know the current subscriptions."""
+        """Resolve `answer` with whether all servers know the current subscriptions."""
         self._question += 1
         token = str(self._question)
         self.questions[token] = answer
@@ -188,9 +188,7 @@ class BrokerRunner:
             answer.set_result(False)
 
     def move_cursors(self) -> None:
-        """Write the positions of neighbours to the log; acknowledgements alone don't count as
-        changes.
-        """
+        """Acknowledge the neighbours' positions in the log, at most up to its last event."""
         last = self.journal.last_event
         for link in self.broker.links.values():
             consumer = self._core.registry.consumers.get((TENANT, consumer_name(link.name)))
@@ -200,7 +198,7 @@ class BrokerRunner:
     # ---- connections
 
     def wrong_with(self, connection: LinkConnection) -> str:
-        """Return why there can't be a link to this neighbour, by its name alone."""
+        """Return why a link to this neighbour is impossible; empty if it is possible."""
         if connection.peer == self.name:
             return (
                 f"the broker there is called {self.name!r} as well\n"
@@ -226,7 +224,7 @@ class BrokerRunner:
         )
 
     def up(self, connection: LinkConnection) -> None:
-        """A connection can be used, unless something is wrong with it."""
+        """Use a new connection, or close it if it conflicts with another one."""
         why = self.wrong_with(connection) or self._conflict_of(connection)
         if why:
             connection.end(why)
@@ -239,7 +237,7 @@ class BrokerRunner:
         self._handle(ports.LinkUp(connection.peer))
 
     def _conflict_of(self, connection: LinkConnection) -> str:
-        """Return why a connection can't replace the existing one."""
+        """Return why a connection can't replace the existing one; empty if it can."""
         if connection.peer not in self.connections or not connection.first:
             return ""
         try:
@@ -252,7 +250,7 @@ class BrokerRunner:
         return why
 
     def _accepted(self, output: ports.Accepted) -> None:
-        """Persist that there is a link, before anything is sent over it."""
+        """Persist a link before anything is sent over it."""
         peer = output.link
         delivery = {"kind": KIND, "broker": peer, "log": output.log}
         there = self._core.registry.consumers.get((TENANT, consumer_name(peer)))
@@ -273,7 +271,7 @@ class BrokerRunner:
             self._handle(ports.LinkDown(connection.peer))
 
     def drained(self, connection: LinkConnection) -> None:
-        """Handle that a clogged connection has room again."""
+        """Resume sending on a clogged connection that has room again."""
         if self.connections.get(connection.peer) is connection:
             self._handle(ports.Drained(connection.peer))
 
@@ -284,7 +282,7 @@ class BrokerRunner:
             self._handle(ports.LinkDown(peer))
 
     def received(self, connection: LinkConnection, data: bytes) -> None:
-        """A frame came in."""
+        """Handle an incoming frame."""
         connection.handled(data)
         if self.connections.get(connection.peer) is not connection:
             return
@@ -302,7 +300,7 @@ class BrokerRunner:
         self._handle(ports.Received(connection.peer, frame), came)
 
     def _understood(self, frame: EventsFrame) -> tuple[EventsFrame, Encoded]:
-        """Return events with all that a broker reads of them, which is taken from their texts."""
+        """Return a frame with all fields that the broker reads, decoded from the event texts."""
         space = self._entry.space
         came, rejected = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
         if rejected:
@@ -368,7 +366,7 @@ class BrokerRunner:
                 self._core.edit(DeleteConsumer(TENANT, consumer_name(output.link)))
 
     def _append(self, output: ports.Append, came: Encoded) -> None:
-        """Write events that came over a link, as the next ones of their origin."""
+        """Write events received over a link, as the next events of their origin."""
         block = output.block
         some = (
             came

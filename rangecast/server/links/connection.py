@@ -1,5 +1,5 @@
-"""One connection to another server. Binary messages are frames of `overlay.messages`; a text says
-why the connection is rejected, for people.
+"""One connection to another server. Binary messages are frames of `overlay.messages`; a text
+message gives the reason for a rejection.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CLOSE_SECONDS = 5.0
 
 
 class LinkHandler(Protocol):
-    """Handles the events of connections; called on the event loop."""
+    """Callbacks for connections; called on the event loop."""
 
     name: str
     """Name of this server among its neighbours."""
 
     def wrong_with(self, connection: LinkConnection) -> str:
-        """Return why there can't be a link to this neighbour; empty if there can."""
+        """Return why a link to this neighbour is impossible; empty if it is possible."""
 
     def up(self, connection: LinkConnection) -> None:
         """Handle a new connection."""
@@ -46,11 +46,11 @@ class LinkHandler(Protocol):
         """Handle a frame."""
 
     def drained(self, connection: LinkConnection) -> None:
-        """Handle that a clogged connection has room again."""
+        """Handle a clogged connection that has room again."""
 
 
 class LinkConnection:
-    """A connection, for the broker's thread."""
+    """A connection, as used by the broker's thread."""
 
     def __init__(self, handler: LinkHandler, peer: str, url: str = ""):
         self.peer = peer
@@ -81,14 +81,14 @@ class LinkConnection:
         self._call(self._put, frame)
 
     def end(self, why: str = "") -> None:
-        """Close the connection after pending data; send the reason to the other side, if given."""
+        """Close the connection after sending pending data and, if given, the reason."""
         if why:
             self.rejected = why
             self._call(self._put, why)
         self._call(self._put, None)
 
     def handled(self, frame: bytes) -> None:
-        """Record that the broker has handled a frame."""
+        """Record that the broker has handled a frame, so that more can be received."""
         self._call(self._let_in, len(frame))
 
     def _call(self, *what: object) -> None:
@@ -132,7 +132,7 @@ class LinkConnection:
             self._loop.call_later(CLOSE_SECONDS, self._is_over.set)
 
     async def _given_up(self) -> None:
-        """Return the deadline for sending pending data."""
+        """Wait until the deadline for sending pending data has passed."""
         await self._is_over.wait()
 
     async def _write(self, send: Callable[[bytes | str], Awaitable[None]]) -> None:
@@ -162,12 +162,12 @@ class LinkConnection:
 
 
 def rejection(why: str) -> str:
-    """Return the message with the reason of a rejection."""
+    """Return the text message that rejects a connection for a reason."""
     return msgspec.json.encode({"type": "rejected", "detail": why}).decode()
 
 
 def rejection_of(text: str) -> str:
-    """Return why the other side rejects."""
+    """Return the reason from a rejection message."""
     try:
         return str(decode(text.encode())["detail"])[:1000]
     except (msgspec.DecodeError, KeyError, TypeError):

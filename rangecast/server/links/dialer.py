@@ -1,4 +1,4 @@
-"""Connections that this server makes to others: again and again, with pauses that grow."""
+"""Outgoing connections to other servers, retried with backoff."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def checked_url(url: str, token: str | None, *, insecure: bool) -> str:
 
 
 class LinkDialer:
-    """One address that this server connects to."""
+    """Keeps a connection to one address."""
 
     def __init__(self, handler: LinkHandler, url: str, token: str | None):
         self.url = url
@@ -60,7 +60,7 @@ class LinkDialer:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def run(self) -> None:
-        """Connect, and connect again, until cancelled."""
+        """Connect, and reconnect after failures, until cancelled."""
         pause = FIRST
         while True:
             begun = time.monotonic()

@@ -1,7 +1,7 @@
 """The server's log in the form that its broker reads.
 
-A place is a seq: that of the last unit before a block. Events that were published here have the
-numbers that the log's lineage gives their seqs.
+A journal position is the seq of the last unit before a block. Events published here have the
+numbers that the log's lineage assigns to their seqs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _named(seq: int) -> Iterator[None]:
 
 
 class ServerJournal:
-    """A `Journal` over the log; only the broker's thread uses it."""
+    """A `Journal` backed by the log; used by the broker's thread only."""
 
     def __init__(self, log: Log, lineage: Lineage, entry: SpaceEntry, name: str):
         self.durable = self.end = log.last
@@ -66,7 +66,7 @@ class ServerJournal:
         """Position from which on all blocks are in memory."""
 
     def note(self, written: Iterable[Written], upto: int, *, is_whole: bool) -> None:
-        """Store new blocks of the log, up to `upto`; `is_whole`: these are all."""
+        """Store new blocks of the log, up to `upto`; `is_whole`: no block is left out."""
         if not is_whole:
             self._recent.clear()
             self._recent_bytes, self._recent_from = 0, upto
@@ -93,14 +93,14 @@ class ServerJournal:
         return -1
 
     def drop(self, before: int) -> None:
-        """Do nothing: retention drops."""
+        """Do nothing: retention drops old units."""
 
     def before_last(self, count: int) -> int:
-        """Return the end: nothing is held in memory for links."""
+        """Return the end of the log: no events are held in memory for links."""
         return self.durable
 
     def mark_of(self, number: int) -> bytes | None:
-        """Return the checksum of the log up to an event published here."""
+        """Return the checksum of the log up to an event published here, given its number."""
         seq = self._lineage.seq_of_number(number)
         if seq is None or seq > self._log.last:
             return None
@@ -112,7 +112,7 @@ class ServerJournal:
             )
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
-        """Yield the blocks, with their positions, that begin in this part of the log."""
+        """Yield the positions and blocks that begin in this part of the log."""
         at = begin
         while at < min(end, self._recent_from):
             with _named(at + 1):

@@ -94,7 +94,7 @@ class Links:
     # ---- starting and stopping
 
     def start(self) -> None:
-        """Start; the space must exist. Call it on the event loop."""
+        """Start the broker's thread; the space must exist. Call it on the event loop."""
         self._entry = self._core.registry.space(TENANT, self._options.space)
         self._core.pipeline.links = self._carried_out
         self._thread.start()
@@ -102,7 +102,7 @@ class Links:
         self._tasks = [asyncio.create_task(dialer.run()) for dialer in self.dialers]
 
     async def stop(self) -> None:
-        """End: neighbours see a connection that is cut."""
+        """Stop the broker's thread; neighbours see a lost connection."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -135,13 +135,13 @@ class Links:
             self._wakeup.notify_all()
 
     def up(self, connection: LinkConnection) -> None:
-        """A connection can be used."""
+        """Handle a new connection."""
         with self._wakeup:
             self._open.add(connection)
         self._soon(lambda runner: runner.up(connection))
 
     def received(self, connection: LinkConnection, frame: bytes) -> None:
-        """A frame came in."""
+        """Handle an incoming frame."""
         self._soon(lambda runner: runner.received(connection, frame))
 
     def down(self, connection: LinkConnection) -> None:
@@ -151,11 +151,11 @@ class Links:
         self._soon(lambda runner: runner.down(connection))
 
     def drained(self, connection: LinkConnection) -> None:
-        """Handle that a clogged connection has room again."""
+        """Handle a clogged connection that has room again."""
         self._soon(lambda runner: runner.drained(connection))
 
     def propagated(self, seq: int) -> Future[bool]:
-        """Ask whether all servers know the subscriptions as of a seq; resolves when they do."""
+        """Return a future that resolves when all servers know the subscriptions as of a seq."""
         asked: Future[bool] = Future()
         with self._wakeup:
             self._asked.append((seq, asked))
@@ -169,7 +169,7 @@ class Links:
     # ---- the thread
 
     def _guarded(self) -> None:
-        """Run brokers, one after the other, until the server stops. An error ends one of them."""
+        """Run brokers, one after another, until the server stops; an error ends the current one."""
         pause = _AGAIN
         while not self._ending:
             begun = time.monotonic()
@@ -186,7 +186,7 @@ class Links:
             pause = min(2 * pause, _AGAIN_AT_MOST)
 
     def _give_up(self, why: str) -> None:
-        """Stop a broker after an error: its state may be wrong, the log isn't."""
+        """Discard a broker after an error: its state may be wrong, but the log isn't."""
         self.failures += 1
         runner = self._runner
         with self._wakeup:
@@ -231,7 +231,7 @@ class Links:
         return bool(self._calls or has_written or has_asked or self._ending or self._failed)
 
     def _begin(self) -> None:
-        """Start from the state of the log; retry until that works."""
+        """Start a broker from the state of the log; retry until it succeeds."""
         core = self._core
         before = core.registry.broker
         incarnation = max(time.time_ns() // 1000, 0 if before is None else before.incarnation + 1)
@@ -247,7 +247,7 @@ class Links:
                     self._wakeup.wait_for(lambda: self._ending, _AGAIN)
 
     def _make(self, incarnation: int) -> None:
-        """Create the broker while nothing is written: pending inputs are in the log already."""
+        """Create the broker while nothing is written; pending inputs are already in the log."""
         with self._wakeup:
             self._written, self._written_bytes, self._is_whole = [], 0, True
             self._upto = self._core.log.last

@@ -1,14 +1,15 @@
-"""The acknowledged end of the log, kept beside it: a log that ends earlier has lost entries.
+"""End mark: records the acknowledged end of the log, to detect a log that has lost entries.
 
     data/log.mark    two records, written in turn: epoch, last seq, its checksum, and their own
 
-Units are on the disk before the mark says so. Then a log that ends before its mark was damaged: a
-bit of SQLite's write-ahead file has changed, or a copy was made without that file. SQLite itself
-takes this for the torn end of a write that was never acknowledged, and leaves out all that follows.
+Units are on disk before the mark says so. So a log that ends before its mark is damaged: a bit of
+SQLite's write-ahead file has changed, or a copy was made without that file. SQLite itself treats
+this as the torn end of an unacknowledged write, and ignores everything after it.
 
 The mark isn't synced separately: after a power cut it may be older than the log, never newer.
 
-The rest of the file is a reserve: on a full disk it makes room for what SQLite needs to open files.
+The rest of the file is a reserve: on a full disk, releasing it gives SQLite the space that it needs
+to open files.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _RESERVE = 256 << 10
 
 
 class End(NamedTuple):
-    """The last unit of a log that is acknowledged."""
+    """The last acknowledged unit of a log."""
 
     epoch: str
     last: int
@@ -36,10 +37,10 @@ class End(NamedTuple):
 
 
 class Mark:
-    """Writes the mark of a folder."""
+    """Writes the end mark of a data folder."""
 
     def __init__(self, folder: Path):
-        """Open it, or make it; a full disk raises an `OSError`."""
+        """Open or create the mark; raise `OSError` if the disk is full."""
         path = folder / NAME
         is_new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,23 +50,23 @@ class Mark:
             sync_folder(folder)
 
     def write(self, end: End) -> None:
-        """Record an end."""
+        """Record the end of the log."""
         os.pwrite(self._file, _record(end), self._turn * _SLOT)
         self._turn ^= 1
 
     def begin(self, end: End) -> None:
-        """Record an end, regardless of earlier records."""
+        """Record the end of the log, discarding earlier records."""
         self.write(end)
         self.write(end)
         os.fsync(self._file)
 
     def reserve(self) -> None:
-        """Reserve some disk space, if there is any."""
+        """Reserve some disk space, if available."""
         if os.fstat(self._file).st_size < _RESERVE:
             os.posix_fallocate(self._file, 0, _RESERVE)
 
     def close(self) -> None:
-        """Close the file; recorded ends are on disk."""
+        """Close the file; all recorded ends are on disk."""
         os.fsync(self._file)
         os.close(self._file)
 

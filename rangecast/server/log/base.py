@@ -1,12 +1,11 @@
 """The log: everything that was accepted, in one order.
 
-A *unit* is what one request brought: some events, or some edits. Each event and each edit has a
-number of its own, its *seq*; a unit has those from `first` on. Every unit carries a checksum over
-its content and the checksum before it, so that a log that lost or changed something in the middle
-is recognised.
+A *unit* is the content of one request: some events, or some edits. Each event and each edit has its
+own number, its *seq*; a unit covers the seqs from `first` on. Every unit has a checksum over its
+content and the previous checksum, so that loss or corruption in the middle of the log is detected.
 
-`Log` is all that the server needs of one. `MemoryLog` is for tests and simulations; `SqliteLog`
-keeps files.
+`Log` is the interface that the server needs. `MemoryLog` is for tests and simulations; `SqliteLog`
+stores files.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ START = b"\0" * 16
 
 
 class LogError(RangecastError):
-    """The log can't be used: damaged, locked by another, of another version."""
+    """The log can't be used: damaged, locked by another process, or of another version."""
 
 
 class LogFullError(RangecastError):
-    """The disk is full. Nothing was written; existing data stays."""
+    """The disk is full. Nothing was written; existing data is intact."""
 
 
 class Draft(NamedTuple):
@@ -56,7 +55,7 @@ class Unit(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The seq of its last event or edit."""
+        """Seq of its last event or edit."""
         return self.first + self.length - 1
 
 
@@ -75,27 +74,27 @@ class Log(Protocol):
     """Damage found when reading, by seq."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Unit]:
-        """Write units; they are durable, all of them, when this returns. A full disk changes
-        nothing and raises `LogFullError`.
+        """Append units; all are durable when this returns. If the disk is full, raise
+        `LogFullError` and change nothing.
         """
 
     def read(self, after: int, max_bytes: int) -> list[Unit]:
-        """Return the units with seqs after this one, up to this many bytes; at least one, if there
-        is one. The first may begin earlier. Any thread may read.
+        """Return units after a seq, up to `max_bytes` but at least one, if there is one. The first
+        may begin earlier. Any thread may read.
 
-        They are as they were written: one that isn't ends what is returned, and is a `LogError`
-        that names it where it comes first.
+        Units are verified: reading stops before a damaged one, and raises a `LogError` if that is
+        the first.
         """
 
     def drop(self, upto: int) -> None:
-        """Delete data entirely at or before a seq; a log may keep more."""
+        """Delete units that lie entirely at or before a seq; a log may keep more."""
 
     def close(self) -> None:
         """Close the files."""
 
 
 def chained(before: bytes, first: int, draft: Draft) -> Unit:
-    """Return the unit at a position."""
+    """Return a draft as the unit at a seq, chained to the previous checksum."""
     digest = hashlib.blake2b(before, digest_size=16)
     digest.update(f"{first} {draft.length} {draft.kind} {draft.at} {len(draft.body)}\n".encode())
     digest.update(draft.body)
@@ -109,12 +108,12 @@ def is_chained(before: bytes, unit: Unit) -> bool:
 
 
 def new_epoch() -> str:
-    """Return a name for a history that begins now."""
+    """Return a new epoch name."""
     return secrets.token_hex(4)
 
 
 class MemoryLog:
-    """A log in memory, lost with its process."""
+    """A log in memory, lost when the process ends."""
 
     def __init__(self) -> None:
         self.epoch = new_epoch()
@@ -125,7 +124,7 @@ class MemoryLog:
         self.chain = START
 
     def append(self, drafts: Sequence[Draft]) -> list[Unit]:
-        """Add units."""
+        """Append units."""
         added = []
         for draft in drafts:
             unit = chained(self.chain, self.last + 1, draft)
@@ -146,7 +145,7 @@ class MemoryLog:
         return units
 
     def drop(self, upto: int) -> None:
-        """Forget units."""
+        """Delete units at or before a seq."""
         cut = bisect_right(self._units, upto, key=lambda unit: unit.last)
         if cut:
             self.first = self._units[cut - 1].last + 1

@@ -1,8 +1,8 @@
 """The clock of a log: strictly increasing.
 
-It is the system's clock as long as that is ahead of all that was written. Where the system's clock
-is behind, because it was wrong for a while and set right, or the log was written on a host whose
-clock was ahead, this one runs a little slower than time, until the other has caught up.
+It follows the system clock while that is ahead of everything written. If the system clock is
+behind, because it was corrected or because the log was written on a host whose clock was ahead,
+this clock runs slower than real time until the system clock has caught up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SLOWER = 0.9
 
 
 class Clock:
-    """Any thread may read it."""
+    """Strictly increasing clock; any thread may read it."""
 
     def __init__(self, after: int = 0):
         """`after`: time of the last unit, in microseconds since 1970."""

@@ -1,14 +1,14 @@
 """A log in a Kafka topic: `rangecast serve --log kafka://HOST:PORT/PREFIX`.
 
-The topic PREFIX-log has one partition, and a record per unit: its body, with everything else in
-headers. A group of units is one transaction; it is durable when the transaction is committed, by as
-many brokers as the topic's `min.insync.replicas` says. Only committed records are read.
+The topic PREFIX-log has one partition, and one record per unit: its body, with everything else in
+headers. A group of units is one transaction; it is durable once the transaction is committed by as
+many brokers as the topic's `min.insync.replicas` requires. Only committed records are read.
 
-One server writes at a time. The one that was started last has the transactional id; another one
-that still runs is fenced off by the brokers, and stops at its next write.
+One server writes at a time. The one started last owns the transactional id; another one that still
+runs is fenced by the brokers, and stops at its next write.
 
-Where the unit of a seq lies is found by halving: seqs grow with offsets, and offsets have gaps, as
-the ends of transactions are records, too.
+The unit of a seq is found by binary search: seqs grow with offsets, and offsets have gaps, as
+transaction markers are records, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ quiet.setLevel(logging.CRITICAL + 1)
 
 
 class Placed(NamedTuple):
-    """A unit and its position."""
+    """A unit and its offset in the topic."""
 
     offset: int
     epoch: str
@@ -67,7 +67,7 @@ class KafkaPlace(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> KafkaPlace:
-        """Read kafka://HOST:PORT,.../PREFIX."""
+        """Parse kafka://HOST:PORT,.../PREFIX."""
         match = _URL.fullmatch(url)
         if match is None:
             raise UsageError(f"a log on Kafka is kafka://HOST:PORT/PREFIX; given: {url!r}")
@@ -75,7 +75,7 @@ class KafkaPlace(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """The topic of the units."""
+        """Topic that holds the units."""
         return f"{self.prefix}-log"
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class KafkaPlace(NamedTuple):
 
 
 def is_fence(error: Any) -> bool:
-    """Return whether another producer has taken the transactional id."""
+    """Return whether an error says that another producer has taken the transactional id."""
     from confluent_kafka import KafkaError
 
     fences = KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH
@@ -107,12 +107,12 @@ def is_fence(error: Any) -> bool:
 
 
 def connecting(servers: str) -> dict[str, Any]:
-    """Return the settings of every client."""
+    """Return the settings common to all clients."""
     return {"bootstrap.servers": servers, "error_cb": silent, "message.max.bytes": LARGEST}
 
 
 def reading(group: str) -> dict[str, Any]:
-    """Return the settings of a reader of units. It joins no group: offsets are explicit."""
+    """Return the settings of a reader of units. It doesn't join a group: offsets are explicit."""
     return {
         "group.id": group,
         "enable.auto.commit": False,
@@ -127,7 +127,7 @@ def reading(group: str) -> dict[str, Any]:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Return the result of a call; retry while brokers start, or a partition moves."""
+    """Return the result of a call; retry while brokers start or a partition moves."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + LIMIT
@@ -170,7 +170,7 @@ def make_topic(
 
 
 class KafkaLog:
-    """A log in a topic. Opening it fences off the previous writer."""
+    """A log in a topic. Opening it fences the previous writer."""
 
     def __init__(self, url: str):
         self._place = place = KafkaPlace.parse(url)
@@ -216,7 +216,7 @@ class KafkaLog:
     # ---- writing
 
     def append(self, drafts: Sequence[Draft]) -> list[Unit]:
-        """Write units in one transaction; it is committed when this returns."""
+        """Append units in one transaction, which is committed when this returns."""
         if self._broken is not None:
             raise LogError(self._broken)
         added: list[Unit] = []
@@ -252,7 +252,7 @@ class KafkaLog:
         self._producer.produce(topic, unit.body, partition=0, headers=headers)
 
     def drop(self, upto: int) -> None:
-        """Delete the records of units that lie at or before a seq."""
+        """Delete the records of units that lie entirely at or before a seq."""
         from confluent_kafka.admin import AdminClient
 
         with self._one, self._place.said("can't be cut"):
@@ -302,7 +302,7 @@ class KafkaLog:
         return units
 
     def _damaged(self, seq: int, offset: int) -> LogError:
-        """Record damage found when reading, for the readiness and the status."""
+        """Record damage found while reading, for readiness and status."""
         self.damage[seq] = f"the unit at seq {seq}, offset {offset}, is damaged or follows another"
         return LogError(self.damage[seq])
 
@@ -310,7 +310,7 @@ class KafkaLog:
         return records(self._reader, self._place.topic, begin)
 
     def _last_record(self, low: int, high: int) -> Placed | None:
-        """Return the last committed unit: a topic may end with control records."""
+        """Return the last committed unit; a topic may end with control records."""
         step = 16
         while True:
             begin = max(low, high - step)
@@ -329,7 +329,7 @@ class KafkaLog:
 
 
 def records(reader: Any, topic: str, begin: int) -> Iterator[Placed]:
-    """Yield the committed units of a topic from an offset on, to its end."""
+    """Yield the committed units of a topic, from an offset to the end."""
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
     reader.assign([TopicPartition(topic, 0, begin)])
@@ -383,4 +383,4 @@ def unit_of(record: Any) -> Placed:
 
 
 def silent(_error: Any) -> None:
-    """Errors come by the calls as well."""
+    """Ignore errors in a callback: the calls raise them as well."""

@@ -1,4 +1,4 @@
-"""The log of a server on Kafka, read by others while it grows. Nothing is written."""
+"""Read-only tail of a server's log on Kafka, for other processes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from rangecast.server.log.kafka import (
 
 
 class KafkaTail:
-    """Units in their order, as far as they are committed.
+    """Tails the committed units of a log, in order.
 
-    `begin` says where; `end` and `some` get to any place that was acknowledged.
+    `begin` sets the start; with `end` and `some`, a reader can reach everything acknowledged so
+    far.
     """
 
     def __init__(self, url: str):
@@ -68,14 +69,14 @@ class KafkaTail:
         self._go_to(low)
 
     def begin(self, after: int) -> None:
-        """Start after a seq."""
+        """Start reading after a seq."""
         with self._place.said("can't be read"):
             self._go_to(offset_after(self._place, after))
 
     def end(self) -> int:
         """Return an offset after everything acknowledged so far.
 
-        It is the end of what was written, not of what is committed: a commit is acknowledged a
+        It is the end of the written records, not of the committed ones: a commit is acknowledged a
         moment before readers see it.
         """
         with self._place.said("can't be read"):

@@ -1,8 +1,8 @@
-"""Background verification of the log: a thread reads what the start itself didn't.
+"""Background verification of the part of the log that isn't read at start-up.
 
-A start reads the log after the newest snapshot. Damage before it would be met by the first
+Start-up reads only the log after the newest snapshot. Damage before it would be found by the first
 consumer that reads there, perhaps weeks later. So everything is read once, at half speed, and
-damage is named soon: in the log lines, the status, the metrics and by `/readyz`.
+damage is reported early: in the log lines, the status, the metrics and by `/readyz`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PIECE = 1 << 20
 
 
 class Scrub:
-    """Reads a log up to a seq, in a thread of its own. Reading verifies every unit."""
+    """Reads a log up to a seq in its own thread. Reading verifies every unit."""
 
     def __init__(self, log: Log, upto: int):
         self._log = log
@@ -28,18 +28,18 @@ class Scrub:
         self._thread = threading.Thread(target=self._run, name="rangecast-scrub", daemon=True)
 
     def start(self) -> None:
-        """Start."""
+        """Start the thread."""
         if self._log.first <= self._upto:
             self._thread.start()
 
     def stop(self) -> None:
-        """End, after the piece that is under way."""
+        """Stop after the current piece."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def wait(self) -> None:
-        """Wait for the end of the log."""
+        """Wait until the whole log is verified."""
         if self._thread.is_alive():
             self._thread.join()
 

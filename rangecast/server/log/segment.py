@@ -1,9 +1,9 @@
-"""A segment of a log: a SQLite file with a head and units; reading and verification.
+"""Segment of a log: a SQLite file with a head and units; reading and verification.
 
-A unit is in two checksums: one of itself, by which it is verified whenever it is read, and that of
-the log, which includes the unit before it: a start and `rangecast log check` verify this one.
+Every unit is covered by two checksums: its own, verified whenever it is read, and that of the log,
+which includes the previous unit and is verified at start-up and by `rangecast log check`.
 
-Reading never changes a segment, nor its write-ahead file: what is damaged stays as it was found.
+Reading never changes a segment or its write-ahead file: damaged data stays as it was found.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _digest(epoch: str, version: int, first: int, chain: bytes) -> bytes:
 
 
 def path_of(folder: Path, first: int) -> Path:
-    """Return the file of the segment that begins with a seq."""
+    """Return the file of the segment that starts at a seq."""
     return folder / f"log-{first:020}.db"
 
 
@@ -88,10 +88,10 @@ def segments(folder: Path) -> list[int]:
 
 
 def read_only(path: Path, *, at_rest: bool = False) -> str:
-    """Return the address of a segment for a connection that changes nothing.
+    """Return the SQLite URI of a segment for a read-only connection.
 
-    `at_rest`: nothing writes it in the meantime. Then a file without a write-ahead file is read by
-    itself, also where SQLite can't make the files that it works with.
+    `at_rest`: nothing writes to it in the meantime. Then a file without a write-ahead file is read
+    by itself, even where SQLite can't create its working files.
     """
     wal, address = wal_of(path), f"{path.absolute().as_uri()}?mode=ro"
     if at_rest and not (wal.exists() and wal.stat().st_size):
@@ -129,7 +129,7 @@ def unreadable(path: Path, error: BaseException) -> str:
 
 
 def insertion(count: int) -> str:
-    """Return the statement that inserts units, with the columns of `row_of`."""
+    """Return the SQL statement that inserts `count` units, with the columns of `row_of`."""
     return f"INSERT INTO units VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?)'] * count)}"
 
 
@@ -148,7 +148,7 @@ def units_after(
 ) -> Generator[Unit, None, None]:
     """Yield the units after a seq; raise a `LogError` at the first damaged one.
 
-    `is_all`: verify the checksum of the log as well.
+    `is_all`: also verify the checksum of the log.
     """
     last, before = head.first - 1, head.chain
     if is_all and after >= head.first:
@@ -181,7 +181,7 @@ def units_after(
 
 
 def is_typed(unit: Unit) -> bool:
-    """Return whether the parts of a unit are valid."""
+    """Return whether the fields of a unit have valid types."""
     return [type(column) for column in unit] == _KINDS and unit.length > 0
 
 
@@ -192,7 +192,7 @@ def damaged(path: Path, seq: int) -> LogError:
 
 
 def looked_at(path: Path) -> tuple[Head, End]:
-    """Return the head of a segment, and its end: the previous one's if it has no unit."""
+    """Return the head of a segment, and its end; without units, the previous segment's."""
     with reading(path) as reader:
         head = Head(path, reader)
         row = reader.execute("SELECT last, chain FROM units ORDER BY last DESC LIMIT 1").fetchone()
@@ -204,7 +204,7 @@ def looked_at(path: Path) -> tuple[Head, End]:
 
 
 def last_written(path: Path) -> float:
-    """Return when the last unit of a segment was written, in microseconds since 1970."""
+    """Return the time of the last unit of a segment, in microseconds since 1970."""
     try:
         with reading(path) as reader:
             row = reader.execute("SELECT at FROM units ORDER BY last DESC LIMIT 1").fetchone()
@@ -216,9 +216,10 @@ def last_written(path: Path) -> float:
 
 
 def checked_end(folder: Path, firsts: list[int]) -> End:
-    """Return the end of a log whose segments follow each other, and reach its mark.
+    """Return the end of a log; reject segments that don't follow each other, or that end before the
+    mark.
 
-    This looks at the ends of segments alone; `checked_units` reads everything.
+    This reads only the ends of segments; `checked_units` reads everything.
     """
     mark, end = marked_end(folder), None
     for first in firsts:
@@ -275,7 +276,7 @@ def _check_mark(folder: Path, mark: End | None, head: Head, end: End) -> None:
 
 
 def checked_units(folder: Path) -> Iterator[Unit]:
-    """Yield all units of a log; raise a `LogError` with the position of the first damage."""
+    """Yield all units of a log; raise a `LogError` that locates the first damage."""
     mark, end = marked_end(folder), None
     for first in segments(folder):
         path = path_of(folder, first)

@@ -1,10 +1,10 @@
 """A log in SQLite files, one per segment, as written by `rangecast serve`.
 
-    data/log-00000000000000000001.db    the units from that seq on; the last one is written to
+    data/log-00000000000000000001.db    units from that seq on; the last file is written to
 
 A segment is closed when it has grown to `SEGMENT` bytes; retention deletes whole files. SQLite's
-write-ahead log survives kill -9 and power loss; a group of units is one transaction. Reading is
-by connections of their own, in short transactions, so that no reader holds up a checkpoint.
+write-ahead log survives kill -9 and power loss; a group of units is one transaction. Readers have
+their own connections and short transactions, so that none of them delays a checkpoint.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SqliteLog:
         segment: int = SEGMENT,
         epoch: str | None = None,
     ):
-        """Open a log, or begin one; `epoch`: it is a copy of the one with this name."""
+        """Open or create a log; `epoch`: the log is a copy of the one with this epoch."""
         self.folder = Path(folder)
         self.durability = durability
         self._segment_bytes = segment
@@ -156,7 +156,7 @@ class SqliteLog:
         return writer
 
     def _made_room(self) -> bool:
-        """Return whether the disk was full and some reserved space was released."""
+        """Release reserved space if the disk is full; return whether that was done."""
         if self.has_space:
             return False
         with contextlib.suppress(OSError):
@@ -198,7 +198,7 @@ class SqliteLog:
         return added
 
     def _rejection(self, error: sqlite3.Error | OSError) -> LogError | LogFullError:
-        """Return the error for a failed write: no space, or a log that accepts nothing more."""
+        """Return the error for a failed write: the disk is full, or the log is unusable."""
         if self._is_full(error):
             return LogFullError(
                 f"{self.folder}: the disk is full; nothing was accepted\n"
@@ -228,13 +228,13 @@ class SqliteLog:
         return _has_space(self.folder)
 
     def reserve(self) -> None:
-        """Reserve some space for the next start, if there is any."""
+        """Reserve some disk space for the next start, if available."""
         with contextlib.suppress(OSError):
             if self._mark is not None:
                 self._mark.reserve()
 
     def _note(self, end: End) -> None:
-        """Record that everything up to here is on disk."""
+        """Record that everything up to this end is on disk."""
         try:
             if self._mark is None:
                 self._mark = Mark(self.folder)
@@ -251,7 +251,7 @@ class SqliteLog:
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Write rows in one transaction.
 
-        Every step of a statement lets other threads run, and getting back from a busy one takes
+        Every step of a statement releases the GIL, and reacquiring it from a busy thread takes
         milliseconds. So a group is one statement and one transaction, unless it is huge.
         """
         assert self._writer is not None
@@ -270,7 +270,7 @@ class SqliteLog:
             raise
 
     def sync(self) -> None:
-        """Wait until everything written is on disk, for the durability `interval`."""
+        """Sync everything written to disk, for the durability `interval`."""
         if self._broken is not None:
             raise LogError(self._broken)
         end, path = self._end, self._path(self._firsts[-1])
@@ -316,9 +316,9 @@ class SqliteLog:
     # ---- reading
 
     def read(self, after: int, max_bytes: int) -> list[Unit]:
-        """Return the units after a seq, of one segment, as they were written.
+        """Return verified units after a seq, from one segment.
 
-        Where one isn't, those before it are returned; without any, a `LogError` names it.
+        Reading stops before a damaged unit, and raises a `LogError` if that is the first.
         """
         last, firsts = self.last, self._firsts
         for index in range(len(firsts) - 1, -1, -1):
@@ -362,14 +362,14 @@ class SqliteLog:
         return read
 
     def _damaged(self, seq: int, error: LogError) -> LogError:
-        """Record damage found when reading, for the readiness and the status."""
+        """Record damage found while reading, for readiness and status."""
         if seq not in self.damage:
             self.damage[seq] = str(error)
             logger.error("%s", error)
         return error
 
     def _reader(self, first: int) -> tuple[sqlite3.Connection, Head]:
-        """Return this thread's connection to a segment, and the segment."""
+        """Return this thread's connection to a segment, and the segment's head."""
         held: dict[int, tuple[sqlite3.Connection, Head]]
         held = self._pool.__dict__.setdefault("held", {})
         for old in [connection for connection in held if connection != first]:
@@ -385,7 +385,7 @@ class SqliteLog:
         return held[first]
 
     def drop(self, upto: int) -> None:
-        """Delete the segments that lie wholly at or before a seq."""
+        """Delete the segments that lie entirely at or before a seq."""
         while len(self._firsts) > 1 and self._firsts[1] <= upto + 1:
             gone = self._path(self._firsts[0])
             self._newest.pop(self._firsts[0], None)
@@ -398,12 +398,12 @@ class SqliteLog:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the segments on the disk."""
+        """Size of the segments on disk in bytes."""
         return sum(map(_size_of, self.folder.glob("log-*.db*")))
 
     def segment_sizes(self) -> list[tuple[int, int, float]]:
-        """Return of each segment but the last: its last seq, its bytes, when it was last written,
-        in microseconds since 1970, by the log's own clock.
+        """Return the last seq, size in bytes and last write time of each segment but the last.
+        Times are microseconds since 1970, by the log's clock.
         """
         sizes = []
         for first, after in pairwise(self._firsts):
@@ -424,7 +424,7 @@ class SqliteLog:
             reader.close()
 
     def _close_writer(self) -> None:
-        """Close a segment: its file is then complete, even while others read it."""
+        """Close the current segment; its file is then complete, even while others read it."""
         if self._writer is not None:
             with contextlib.suppress(sqlite3.Error):  # a full disk: it stays as it is
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -438,7 +438,7 @@ _insertion = cache(insertion)
 
 
 def _has_space(folder: Path) -> bool:
-    """Return whether a file can be written; other disk faults aren't checked here."""
+    """Return whether a file can be written; other disk faults are ignored."""
     probe = folder / ".space.partial"
     try:
         handle = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(list[str | int]).decode
 
 @dataclass(slots=True)
 class Written:
-    """A request that is in the log, for the matcher."""
+    """A request that has been written to the log, for the matcher."""
 
     unit: Unit
     request: Request | None
@@ -38,7 +38,7 @@ class Written:
 
 @dataclass(slots=True)
 class Done:
-    """Work done since the start."""
+    """Counts of the work done since the start."""
 
     events: int = 0
     edits: int = 0
@@ -48,9 +48,9 @@ class Done:
 
 
 class Matching:
-    """Brings indexes to where units of the log lead, matches events, and answers requests.
+    """Applies units of the log to the indexes, matches events, and answers requests.
 
-    One thread calls it; how much was done may be read by any.
+    One thread calls it; any thread may read the counts.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Matching:
         self.edits = 0
 
     def done(self, tenant: str | None) -> Done:
-        """Return the counts of a tenant, or of all."""
+        """Return the counts of a tenant, or of all tenants."""
         if tenant is not None:
             return self._done.get(tenant, Done())
         done_ = Done()
@@ -87,7 +87,7 @@ class Matching:
         return self._done[tenant]
 
     def derived(self) -> list[tuple[SpaceTracks, list[Derived], dict[int, bytes]]]:
-        """Return the transitions found since the last call, with the events at hand, by seq."""
+        """Return the transitions found since the last call, with available events by seq."""
         derived, self._found = self._found, []
         return derived
 
@@ -142,7 +142,7 @@ class Matching:
     def _hand_out(
         self, written: NewTransitions, first: int, is_wanted: Listened, messages: Mailboxes
     ) -> None:
-        """Add messages for transitions that are in the log now."""
+        """Add messages for transitions that are now in the log."""
         written.tracks.written(written.derived, first)
         for seq, transition in enumerate(written.derived, first):
             if is_wanted(transition.consumer):
@@ -197,7 +197,7 @@ class Matching:
 
 
 class _Answer:
-    """The matches of a request by event, if requested and not too many."""
+    """Matches of a request by event, if requested and not too many."""
 
     def __init__(self, is_wanted: bool, events: int):
         self.matches: list[list[Id]] | None = [] if is_wanted else None
@@ -219,7 +219,7 @@ class _Answer:
 
 
 def _add_to(answers: Sequence[_Answer], matches: Found, index: SpaceIndex, events: int) -> None:
-    """Add the matches of some events to the answers of the requests that they came with."""
+    """Add matches to the answers of the requests that their events came with."""
     begin = 0
     for answer in answers:
         count = min(answer.missing, events - begin)
@@ -229,7 +229,7 @@ def _add_to(answers: Sequence[_Answer], matches: Found, index: SpaceIndex, event
 
 
 def apply_changes(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> None:
-    """Bring the indexes of spaces to where changes lead."""
+    """Apply changes to the indexes of spaces."""
     by_space: dict[int, list[Change]] = {}
     for change in changes:
         if isinstance(change, InterestChange):
@@ -244,7 +244,7 @@ def apply_changes(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) 
 def board_messages(
     changes: Sequence[AnyChange], indexes: dict[BoardEntry, BoardIndex], listened: Listened
 ) -> Iterator[Addressed]:
-    """Update the lists of boards; yield those of new interests."""
+    """Apply changes to the boards; yield the lists of new interests."""
     for change in changes:
         if not isinstance(change, InterestChange):
             continue
@@ -296,7 +296,7 @@ def fan_out(
 
 
 def ids_by_event(matches: Found, index: SpaceIndex, begin: int, count: int) -> list[list[Id]]:
-    """Return the ids of the subscriptions that match each of some events."""
+    """Return the ids of the subscriptions that match each event of a range."""
     first, last = np.searchsorted(matches.events, (begin, begin + count))
     events, numbers = matches.events[first:last] - begin, matches.numbers[first:last]
     numbers = numbers[np.lexsort((numbers, events))]

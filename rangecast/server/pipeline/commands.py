@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class Edits:
-    """Edits to apply, all of them or none."""
+    """Request to apply edits, all or none."""
 
     edits: Sequence[AnyEdit]
     read: Read = None
@@ -74,7 +74,7 @@ class Accepted:
 
 @dataclass(slots=True, eq=False)
 class Events:
-    """Events to publish."""
+    """Request to publish events."""
 
     entry: SpaceEntry
     encoded: Encoded
@@ -98,7 +98,7 @@ class Events:
 
 @dataclass(slots=True, eq=False)
 class Updates:
-    """Changes of the objects of a board."""
+    """Request to change objects of a board."""
 
     entry: BoardEntry
     changes: list[tuple[int, ObjectChange]]
@@ -127,7 +127,7 @@ class Updates:
 
 @dataclass(slots=True, eq=False)
 class NewTransitions:
-    """Request of the server itself to write derived transitions."""
+    """Internal request to write derived transitions."""
 
     tracks: SpaceTracks
     derived: Sequence[Derived]
@@ -141,7 +141,7 @@ class NewTransitions:
         return self.tracks.entry.tenant
 
     def draft(self, at: int) -> Draft:
-        """Return them as a unit."""
+        """Return the transitions as a unit."""
         entry = self.tracks.entry
         head = TransitionsHead(entry.tenant, entry.name)
         return transitions_draft(head, self.derived, self.lines, at)
@@ -156,7 +156,7 @@ Request = Edits | Events | Updates | NewTransitions
 
 
 class Resolved(NamedTuple):
-    """The answer to a request that writes nothing."""
+    """Answer to a request that writes nothing."""
 
     answer: Accepted
     is_pending: bool
@@ -180,7 +180,7 @@ def transition_requests(
 
 
 def resolve(request: Request, answer: Accepted | BaseException) -> None:
-    """Answer a request that is rejected or writes nothing, if it hasn't been answered."""
+    """Answer a request that is rejected or writes nothing, unless it is already answered."""
     if request.answer.done():
         return
     if isinstance(answer, BaseException):

@@ -1,4 +1,4 @@
-"""Answers of the pipeline, awaited on an event loop."""
+"""Futures of the pipeline, awaited on an event loop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Then = Callable[[Future[Any]], None]
 
 
 class _Mailbox:
-    """Callbacks of answers that came, called together on one event loop.
+    """Callbacks of resolved futures, called together on one event loop.
 
-    Waking a loop from another thread is a system call; the answers of a group share it.
+    Waking a loop from another thread is a system call; the futures of a group share one.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class _Mailbox:
         self._is_called = False
 
     def put(self, loop: asyncio.AbstractEventLoop, then: _Then, answer: Future[Any]) -> None:
-        """Add futures that can be resolved; any thread may call."""
+        """Queue the callback of a resolved future; any thread may call this."""
         self._answered.append((then, answer))
         if not self._is_called:
             self._is_called = True
@@ -46,7 +46,7 @@ _mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = WeakKeyDict
 def when_done(
     answer: Future[T], loop: asyncio.AbstractEventLoop, then: Callable[[Future[T]], None]
 ) -> None:
-    """Call a function on an event loop once there is an answer; it mustn't raise.
+    """Call a function on an event loop once a future is resolved; it must not raise.
 
     Call this on that loop.
     """
@@ -60,7 +60,7 @@ def when_done(
 
 
 def chained_future(pool: Executor, work: Callable[..., Future[T]], *result: Any) -> Future[T]:
-    """Return the answer to a request that another thread makes, by a function of this kind."""
+    """Run `work` in a pool; return a future that resolves like the one that `work` returns."""
     chained: Future[T] = Future()
 
     def end(answer: Future[T]) -> None:
@@ -81,10 +81,10 @@ def chained_future(pool: Executor, work: Callable[..., Future[T]], *result: Any)
 
 
 async def result_of(answer: Future[T]) -> T:
-    """Return the result of an answer.
+    """Await a future of the pipeline, and return its result.
 
-    Unlike with `asyncio.wrap_future`, a task that gives up waiting doesn't cancel its request:
-    that may be in the log by then.
+    Unlike with `asyncio.wrap_future`, cancelling the waiting task doesn't cancel the request, which
+    may already be in the log.
     """
     if not answer.done():
         loop = asyncio.get_running_loop()

@@ -121,7 +121,7 @@ class CommitPipeline:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has stopped because of an error."""
+        """Whether the pipeline has stopped because of an error."""
         return self._failure is not None
 
     def start(self) -> None:
@@ -139,7 +139,7 @@ class CommitPipeline:
                 thread.join()
 
     def reject(self, why: str) -> None:
-        """Reject requests: the log is a copy of the log of another server."""
+        """Reject all requests: the log is a copy of another server's log."""
         self.is_copy, self._rejection = True, why
 
     def check_open(self) -> None:
@@ -208,7 +208,7 @@ class CommitPipeline:
                 consumer.cursor = self._acks[consumer.key] = seq
 
     def flush_acks(self) -> None:
-        """Write acknowledgements that no group has taken along."""
+        """Write acknowledgements that no group has included."""
         with self._change:
             if self._acks and not self._waiting:
                 self._to_commit.notify()
@@ -221,7 +221,7 @@ class CommitPipeline:
             return self._now if self._committing else self._tick()
 
     def quiesced(self, look: Callable[[], Any]) -> Any:
-        """Call a function between two groups, when all that is written is matched as well."""
+        """Call a function between two groups, when everything written is also matched."""
         with self._change:
             self._paused = True
             try:
@@ -297,7 +297,7 @@ class CommitPipeline:
         return has_work and not self._paused and self._written_bytes < UNMATCHED
 
     def _tick(self) -> int:
-        """Return the time, which never decreases."""
+        """Return the current time, which never decreases."""
         self._now = self.clock.now()
         return self._now
 
@@ -374,7 +374,7 @@ class CommitPipeline:
     def _reject_full(
         self, error: LogFullError, rejected: Sequence[Request], acks: dict[str, int]
     ) -> None:
-        """Undo a group that doesn't fit on the disk."""
+        """Reject and undo a group that doesn't fit on the disk."""
         self.is_full = True
         self.deduplicator.undo()
         with self._change:

@@ -1,11 +1,11 @@
-"""A warm follower: a server that copies another one's log, unit by unit, and carries it out.
+"""Warm follower: a server that copies another server's log, unit by unit, and applies it.
 
-It checks that both logs are one history: the same epoch, and at every unit the same checksum over
-all before it. It answers what can be answered without writing. When the leader is lost, restart it
+It verifies that both logs are one history: the same epoch, and at every unit the same cumulative
+checksum. It serves all requests that don't write. When the leader is lost, restart the follower
 without --follow: it continues where the copy ends.
 
-Whatever else fails (the leader, the network, a proxy between them, this disk) is retried. Only
-another history stops it for good: nothing that comes later could be appended to this copy.
+All other failures (the leader, the network, a proxy between them, this disk) are retried. Only a
+different history stops it for good: nothing later could be appended to this copy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HistoryError(LogError):
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """A part of a log, as one server gives it to another."""
+    """A part of a log, as sent from one server to another."""
 
     epoch: str
     first: int
@@ -60,7 +60,7 @@ class Piece(msgspec.Struct, array_like=True):
 
 
 def piece_of(log: Log, after: int) -> bytes:
-    """Return the units after a seq."""
+    """Return the units after a seq, encoded as a `Piece`."""
     before = b""
     if log.first <= after <= log.last:
         before = next((unit.chain for unit in log.read(after - 1, 1) if unit.last == after), b"")
@@ -69,7 +69,7 @@ def piece_of(log: Log, after: int) -> bytes:
 
 
 class Leader:
-    """Another server, whose log is wanted."""
+    """Client of the server whose log is copied."""
 
     def __init__(self, url: str, token: str | None):
         self.url = url.rstrip("/")
@@ -79,7 +79,7 @@ class Leader:
         )
 
     def piece(self, after: int, wait: float = 0.0) -> Piece:
-        """Return the units after a seq; wait for some, at most `wait` seconds."""
+        """Return units after a seq; wait up to `wait` seconds if there are none."""
         params = {"after": after, "wait": wait}
         with self._told(), self._http.stream("GET", f"{self.url}/v1/log", params=params) as answer:
             body = _read(answer)
@@ -90,7 +90,7 @@ class Leader:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Name the leader in any error about it."""
+        """Add the leader's URL to any error."""
         try:
             yield
         except msgspec.DecodeError as error:
@@ -101,7 +101,7 @@ class Leader:
             raise LogError(f"{self.url}: {error}") from None
 
     def epoch(self) -> str:
-        """Return the name of its history; a copy can't begin without it."""
+        """Return the epoch of the leader's log; a copy can't begin without it."""
         try:
             return self.piece(0).epoch
         except LogError as error:
@@ -116,7 +116,7 @@ class Leader:
 
 
 def _read(answer: httpx.Response) -> bytes:
-    """Return the body of an answer; reject one that doesn't end."""
+    """Return the body of a response; reject one that is too large or too slow."""
     parts: list[bytes] = []
     size, deadline = 0, time.monotonic() + MAX_ANSWER_SECONDS
     for part in answer.iter_bytes():
@@ -154,7 +154,7 @@ class Follower:
         """Whether the last answer was of another history."""
 
     def start(self) -> None:
-        """Start."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
@@ -166,17 +166,17 @@ class Follower:
 
     @property
     def lag(self) -> int:
-        """Number of seqs of the leader that aren't here, by its last answer."""
+        """Number of seqs that this copy is behind, by the leader's last response."""
         return max(0, self.leader_last - self._core.log.last)
 
     @property
     def contact_age(self) -> float | None:
-        """Seconds since the leader last answered; `None`: it hasn't since the start."""
+        """Seconds since the leader last responded; `None` if it never has since the start."""
         return None if self._contact is None else time.monotonic() - self._contact
 
     @property
     def state(self) -> str:
-        """`following`, `copying` (it has not all yet), `retrying` or `stopped`."""
+        """Replication state: `following`, `copying` (still behind), `retrying` or `stopped`."""
         if self._is_stopped:
             return "stopped"
         if self.error:
@@ -184,7 +184,7 @@ class Follower:
         return "copying" if self.lag or self._current is None else "following"
 
     def status(self) -> dict[str, Any]:
-        """Return the replication state: its position, and since when."""
+        """Return the replication state, position and times."""
         age = self.contact_age
         return {
             "follows": self._leader.url,
@@ -196,7 +196,7 @@ class Follower:
         }
 
     def why_not_ready(self) -> str:
-        """Return why this copy must not be read from; empty: it is at most `MAX_AGE` old."""
+        """Return why this copy must not be read; empty if it is at most `MAX_AGE` old."""
         if self._is_stopped:
             return "follower stopped: the leader has another history"
         if self._is_beyond:
@@ -266,7 +266,7 @@ class Follower:
             self._current = arrived
 
     def _check(self, piece: Piece) -> None:
-        """Reject a part of another history."""
+        """Reject a part that belongs to another history."""
         log = self._core.log
         if piece.epoch != log.epoch or piece.last < log.last:
             raise HistoryError(

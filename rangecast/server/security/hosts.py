@@ -1,8 +1,8 @@
-"""Host names of a server that requires no token.
+"""Host checks for a server that requires no token.
 
-A page of another site may get a browser on this machine to send requests here: by a name of its own
-that resolves to this address (DNS rebinding), or across sites. Both show in headers that a page
-can't set: `Host`, `Origin` and `Sec-Fetch-Site`.
+A page of another site may make a browser on this machine send requests here: by a host name that
+resolves to this address (DNS rebinding), or across sites. Both show in headers that a page can't
+set: `Host`, `Origin` and `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_KNOWN = 1000
 
 
 class Peer(NamedTuple):
-    """Origin of a request."""
+    """Address and origin headers of a request."""
 
     address: str | None
     """The address of the other side."""
@@ -32,8 +32,8 @@ class Hosts:
     """Distinguishes requests for this server from those made by pages of other sites."""
 
     def __init__(self, allowed: Iterable[str] = (), *, is_open: bool = False):
-        """Accept loopback, the names in `allowed`, and (`is_open`) every address: only a name can
-        be made to resolve to another address.
+        """Accept loopback, the names in `allowed`, and (`is_open`) any literal address: only a name
+        can be made to resolve elsewhere.
         """
         self._allowed = {host.lower().strip("[]") for host in allowed}
         self.is_open = is_open
@@ -41,7 +41,7 @@ class Hosts:
         """Accepted headers: there are few, and parsing is slow."""
 
     def wrong(self, peer: Peer) -> str:
-        """Return why a request isn't accepted without a token; empty if it is."""
+        """Return why a request is rejected without a token; empty if it is accepted."""
         for host in peer.hosts:
             if not self.accepts(host):
                 return (
@@ -80,6 +80,6 @@ class Hosts:
 
 
 def _name(host: str) -> str | None:
-    """Return the name or the address of HOST or HOST:PORT; `None` if malformed."""
+    """Return the host of HOST or HOST:PORT; `None` if malformed."""
     match = _FORM.fullmatch(host.strip())
     return None if match is None else match[1].lower().strip("[]").removesuffix(".")

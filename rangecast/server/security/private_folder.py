@@ -1,8 +1,8 @@
-"""A data folder that only its owner can read: it has events, and the secrets of webhooks.
+"""Data folder that only its owner can read: it has events, and the secrets of webhooks.
 
-A new folder is made with the mode 0700, and all files in it with 0600, whatever the umask. A folder
-that was there keeps its mode, which may be meant; a warning says so if others can read it. The
-server's own files in it are made private; what else is there is left alone.
+A new folder is created with mode 0700, and all files in it with 0600, whatever the umask. An
+existing folder keeps its mode, which may be intended; a warning is logged if others can read it.
+The server's own files in it are made private; other files are left alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tighten(path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    """Create an empty file that is private to this user; keep an existing one."""
+    """Create an empty file that is private to this user, unless it exists."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE))
 
 

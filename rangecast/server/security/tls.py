@@ -1,4 +1,4 @@
-"""Certificates, examined as a client would."""
+"""Check of certificates from a client's point of view."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _NOT_YET_VALID, _EXPIRED = 9, 10
 
 
 def wrong_with(server: ssl.SSLContext, certificate: Path) -> str:
-    """Return why clients refuse a certificate because of its dates; nothing if they don't.
+    """Return why clients would refuse a certificate because of its dates; empty if they wouldn't.
 
-    A handshake in memory tells: the certificate itself is what the client trusts.
+    This performs a handshake in memory, with a client that trusts the certificate itself.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False

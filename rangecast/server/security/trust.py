@@ -1,4 +1,4 @@
-"""The authorities whose certificates a server trusts when it connects to another server."""
+"""Certificate authorities trusted for connections to other servers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import certifi
 
 
 def trusted() -> ssl.SSLContext:
-    """Return a TLS context for --follow and --link.
+    """Return the TLS context for --follow and --link.
 
-    It trusts the authorities of `SSL_CERT_FILE` or `SSL_CERT_DIR` alone, if one is set: that is how
-    to use a private authority. Else those of the system and those of the package certifi.
+    If `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, only those authorities are trusted: use it for a
+    private authority. Otherwise those of the system and of the package certifi are.
     """
     context = ssl.create_default_context()
     if not (os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")):
