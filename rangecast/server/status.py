@@ -1,7 +1,7 @@
-"""The state of a server, for its operator or for one tenant.
+"""Status of a server, for its operator or for one tenant.
 
-A tenant sees what is its own, and what every answer tells anyway: epoch and seqs, which all tenants
-share, and whether events can be published.
+A tenant sees its own state, and what every response reveals anyway: epoch and seqs, which all
+tenants share, and whether events can be published.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rangecast.server.state.edits import NEVER
 
 
 def listeners(core: Core, tenant: str | None) -> int:
-    """Return the number of open listeners, of a tenant or of all."""
+    """Return the number of open listeners, of one tenant or of all."""
     listeners = (session for some in list(core.hub.listeners.values()) for session in some)
     return sum(tenant in (None, listener.consumer.tenant) for listener in listeners)
 
 
 def subscriptions(core: Core, tenant: str | None) -> int:
-    """Return the number of live subscriptions, of a tenant or of all, without the session
+    """Return the number of live subscriptions, of one tenant or of all, without the session
     subscriptions of live tails.
     """
     registry = core.registry
@@ -37,18 +37,18 @@ def subscriptions(core: Core, tenant: str | None) -> int:
 
 
 def interests(core: Core, tenant: str | None) -> int:
-    """Return the number of interests of the boards, of a tenant or of all."""
+    """Return the number of interests on boards, of one tenant or of all."""
     boards = list(core.registry.boards.values())
     return sum(len(board.live) for board in boards if tenant in (None, board.tenant))
 
 
 def log_bytes(core: Core, tenant: str | None) -> int:
-    """Return the bytes of the log on disk, or those of a tenant's events."""
+    """Return the size of the log on disk, or of a tenant's part of it, in bytes."""
     return core.log_bytes if tenant is None else core.registry.retained.of(tenant)
 
 
 def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
-    """Return the state of a server; `tenant`: of this one alone."""
+    """Return the status of a server, or only that of one tenant."""
     core = service.core
     pipeline, log, registry = core.pipeline, core.log, core.registry
     done = pipeline.matching.done(tenant)

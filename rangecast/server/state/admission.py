@@ -1,5 +1,5 @@
-"""Edits that are about to be written, checked one after another: against the state, and against
-those before them in the same group.
+"""Check edits before they are written: against the state, and against earlier edits of the same
+group.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Conditions = str | Sequence[str] | None
 
 
 class ConsumerExistsError(RequestError):
-    """A consumer that had to be new was made by another request in the meantime."""
+    """A consumer that had to be new was created by another request in the meantime."""
 
 
 class ChangedError(RequestError):
@@ -61,9 +61,7 @@ class ChangedError(RequestError):
 
 
 class Admission:
-    """Checks the edits of a group against the state and those before them, before any is
-    written.
-    """
+    """Checks the edits of a group, in order, against the state and the edits before them."""
 
     def __init__(self, registry: Registry, seq: int):
         self.seq = seq
@@ -156,7 +154,7 @@ class Admission:
                 pass
 
     def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: Conditions) -> None:
-        """DeliveryOracle subscriptions of one space, each of another id."""
+        """Check puts of subscriptions of one space, each with a different id."""
         tenant, space = edits[0].tenant, edits[0].space
         if (tenant, space) not in self._spaces:
             self._registry.space(tenant, space)
@@ -188,7 +186,7 @@ class Admission:
     def _check_puts(
         self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: Conditions
     ) -> None:
-        """Check puts of subscriptions or interests, each with another id, under this label."""
+        """Check puts of subscriptions or interests under one label, each with a different id."""
         tenant, noun = edits[0].tenant, "interest" if "/" in label else "subscription"
         for consumer in dict.fromkeys([put.consumer for put in edits]):
             other = self._need_consumer((tenant, consumer)) if consumer else label
@@ -246,7 +244,7 @@ class Admission:
     def _versions(
         self, tenant: str, label: str, keys: Sequence[tuple[str, str, str]]
     ) -> list[int | None]:
-        """Return the seqs of the edits that put these, where they exist."""
+        """Return the seqs of the edits that put these keys; `None` for missing ones."""
         live, mine, versions = self._live(tenant, label), self._subscriptions, list[int | None]()
         for key in keys:
             if key in mine:
@@ -262,7 +260,7 @@ class Admission:
         return versions
 
     def _live(self, tenant: str, label: str) -> Mapping[str, Version | Interest]:
-        """Return the subscriptions or interests as they were before this group."""
+        """Return the subscriptions or interests as of the start of this group."""
         space = self._registry.spaces.get((tenant, label))
         if space is not None:
             return space.live
@@ -315,9 +313,9 @@ class Admission:
     ) -> tuple[list[ObjectChange], list[tuple[int, RangecastError]]]:
         """Add changes of a board's objects to the group.
 
-        Return those that are made, and the row and the fault of each that can't be.
+        Return the accepted changes, and the row and error of each rejected one.
 
-        only   `new` or `existing`: all objects must be
+        only   `new` or `existing`: required of all objects
         """
         self._need_board((entry.tenant, entry.name))
         if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
@@ -447,7 +445,7 @@ def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -
 
 
 def check_name(noun: str, name: str) -> None:
-    """Reject a name that wouldn't fit into a path and a log line."""
+    """Reject a name that isn't safe in a path or a log line."""
     if not NAME.fullmatch(name):
         raise RequestError(
             422,
@@ -457,7 +455,7 @@ def check_name(noun: str, name: str) -> None:
 
 
 def check_growth(old: Space, new: Space) -> None:
-    """Reject a space that isn't the old one with attributes or categories appended."""
+    """Reject a new space unless it only appends attributes or categories to the old one."""
     wrong = None
     if new.names[: len(old)] != old.names:
         wrong = f"the attributes {', '.join(old.names)} come first, in this order"

@@ -1,9 +1,9 @@
-"""The lists of a board: which lists a change of objects affects, and their new contents.
+"""Index of a board: which lists a change of objects affects, and their new contents.
 
-A consumer gets a message for each change after which the list of one of its interests differs, with
-the whole list: it needn't know what was before. `notify.Board` says which interests a change may
-concern; their lists of before are worked out from those of after. So what is sent depends on the
-log alone, and not on how the board was built up.
+A consumer gets a message for each change that alters the list of one of its interests. The message
+has the whole list, so the consumer needs no earlier state. `notify.Board` returns the interests
+that a change may affect; their previous lists are computed from the new ones. So messages depend on
+the log alone, not on how the board was built.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Listened = Callable[[int], bool]
 
 
 class BoardIndex:
-    """Objects and interests of a board at one seq. Any thread may ask for lists."""
+    """Objects and interests of a board at one seq. Any thread may query lists."""
 
     def __init__(
         self, entry: BoardEntry, objects: Mapping[str, Placed], interests: Iterable[Interest]
@@ -68,7 +68,7 @@ class BoardIndex:
                 self._board.unsubscribe(interest)
 
     def first_list(self, interest: Interest, seq: int) -> Addressed:
-        """Return the message for the consumer of a new interest."""
+        """Return the first message of a new interest, with its consumer."""
         with self._one:
             best = self._board.best(*interest.where, k=self._wants(interest))
         lists = {interest.id: self._shown(best)}
@@ -77,7 +77,7 @@ class BoardIndex:
     def update(
         self, changes: Sequence[ObjectChange], first: int, is_batch: bool, listened: Listened
     ) -> Iterator[Addressed]:
-        """Apply changes, one after the other or at once; yield the messages of consumers."""
+        """Apply changes, one after another or as a batch; yield messages with their consumers."""
         step = len(changes) if is_batch else 1
         for at in range(0, len(changes), step):
             some = changes[at : at + step]
@@ -87,7 +87,7 @@ class BoardIndex:
                 yield consumer, BoardMessage.of(first + at + step - 1, self._entry.name, messages)
 
     def best(self, where: tuple[Any, ...], k: int | None) -> list[dict[str, Any]]:
-        """Return the k best objects of a range or filter."""
+        """Return the top k objects of a range or filter."""
         with self._one:
             return self._shown(self._board.best(*where, k=k))
 
@@ -116,7 +116,7 @@ class BoardIndex:
         return lists
 
     def _changed_list(self, interest: Interest, before: Mapping[str, Placed | None]) -> Any:
-        """Return the list of an interest; `None` if some changes left it unchanged."""
+        """Return the list of an interest; `None` if the changes left it unchanged."""
         k = self._wants(interest)
         best = self._board.best(*interest.where, k=k + len(before))
         old = [(entry.object, self._objects[entry.object]) for entry in best]
@@ -151,7 +151,7 @@ class BoardIndex:
 
 
 def _columns(entry: BoardEntry, objects: Mapping[str, Placed]) -> ObjectColumns:
-    """Return objects as a board takes them."""
+    """Return objects in the format that a board takes."""
     ids = pa.array(list(objects), pa.large_string())
     ys = np.array([object_.value for object_ in objects.values()], np.float64)
     came = np.array([object_.arrival for object_ in objects.values()], np.int64)

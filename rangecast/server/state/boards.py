@@ -1,7 +1,7 @@
-"""Boards as the log has them: their objects, their interests, and changes of either.
+"""Boards as recorded in the log: their objects, their interests, and changes of both.
 
-A place is a tuple of coordinates, one per attribute; without a space it is one number. Of equal
-values the object that came first ranks first; its arrival is the seq that put it there.
+A position is a tuple of coordinates, one per attribute; without a space it is one number. Of
+objects with equal values the earlier one ranks first; its arrival is the seq that put it there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Placed(NamedTuple):
 
 
 class ObjectChange(msgspec.Struct, omit_defaults=True):
-    """A change of an object as a line of the log: the new and the old values."""
+    """A change of an object as one line of the log: its new and its old values."""
 
     id: Id
     """Original id of the object."""
@@ -63,12 +63,12 @@ class ObjectChange(msgspec.Struct, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """Its id as a text, by which the board finds the object."""
+        """The object's id as text, its key in the board."""
         return str(self.id)
 
 
 class UpdatesHead(msgspec.Struct, omit_defaults=True):
-    """Head of a unit: common to all its changes."""
+    """Head of a unit of updates, common to all its changes."""
 
     tenant: str
     board: str
@@ -77,7 +77,7 @@ class UpdatesHead(msgspec.Struct, omit_defaults=True):
 
 
 class Interest(msgspec.Struct, eq=False, array_like=True):
-    """An interest, from one edit to the next."""
+    """One version of an interest, valid from one edit to the next."""
 
     name: str
     consumer: int
@@ -94,7 +94,7 @@ class Interest(msgspec.Struct, eq=False, array_like=True):
 
     @property
     def id(self) -> Id:
-        """Original id."""
+        """Id as it was given: text or integer."""
         return int(self.name) if self.is_integer else self.name
 
     @property
@@ -105,7 +105,7 @@ class Interest(msgspec.Struct, eq=False, array_like=True):
 
 @dataclass(slots=True, eq=False)
 class BoardEntry:
-    """A board: its settings, its objects and its interests."""
+    """A board with its settings, objects and interests."""
 
     made: PutBoard
     since: int
@@ -131,11 +131,11 @@ class BoardEntry:
 
     @property
     def label(self) -> str:
-        """Label, which differs from that of a space of the same name."""
+        """Label, distinct from that of a space with the same name."""
         return board_label(self.name)
 
     def shown(self, placed: Placed) -> dict[str, Any]:
-        """Return an object as a change would put it."""
+        """Return an object in the format of a change that would put it."""
         values = (
             {"position": placed.place[0]}
             if self.space is None
@@ -144,13 +144,13 @@ class BoardEntry:
         return {"id": placed.id, **values, "value": placed.value}
 
     def take(self, unit: Unit) -> list[ObjectChange]:
-        """Apply a unit of updates."""
+        """Apply a unit of updates; return its changes."""
         _, changes = updates_of(unit)
         self.take_some(changes, unit.first)
         return changes
 
     def take_some(self, changes: Sequence[ObjectChange], first: int) -> None:
-        """Apply some changes."""
+        """Apply changes, the first of which has this seq."""
         for seq, change in enumerate(changes, first):
             carried_out(self.objects, change, seq, self.space)
 
@@ -174,7 +174,7 @@ def board_label(name: str) -> str:
 
 
 def empty_board(made: PutBoard, space: Space | None, objects: Any = None) -> Any:
-    """Return a board of `notify` with these options, without interests."""
+    """Return a `notify` board with these options and no interests."""
     return Board(
         made.k,
         space=space,
@@ -185,15 +185,15 @@ def empty_board(made: PutBoard, space: Space | None, objects: Any = None) -> Any
 
 
 def check_board(made: PutBoard) -> None:
-    """Reject options that no board has."""
+    """Reject invalid board options."""
     definition = made.definition
     empty_board(made, None if definition is None else Space.from_definition(definition))
 
 
 def warm(made: PutBoard) -> None:
-    """Reject invalid options; compile the kernels of the board ahead.
+    """Reject invalid options; compile the board's kernels ahead of use.
 
-    Without this, the first change after an installation would hold up the matcher.
+    Otherwise the first change after an installation would block the matcher.
     """
     space = None if made.definition is None else Space.from_definition(made.definition)
     board = empty_board(made, space)
@@ -205,7 +205,7 @@ def warm(made: PutBoard) -> None:
 
 
 def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
-    """Reject an interest that the board can't have."""
+    """Reject an interest that is invalid for the board."""
     if bool(edit.filter) != (entry.space is not None):
         needs = "position_lo and position_hi" if entry.space is None else "a filter"
         raise UsageError(f"an interest of the board {abbreviate(entry.name)} has {needs}")
@@ -214,7 +214,7 @@ def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
 
 
 def interest_of(edit: PutInterest, consumer: int, seq: int) -> Interest:
-    """Return the interest that an edit makes."""
+    """Return the interest that an edit puts."""
     bounds = edit.filter, edit.position_lo, edit.position_hi
     return Interest(edit.name, consumer, seq, NEVER, *bounds, edit.k, edit.is_integer)
 
@@ -225,7 +225,7 @@ def interest_of(edit: PutInterest, consumer: int, seq: int) -> Interest:
 def parsed_changes(
     entry: BoardEntry, lines: Sequence[bytes]
 ) -> tuple[list[tuple[int, ObjectChange]], list[tuple[int, str]]]:
-    """Return changes with their rows, and the row and the fault of each that can't be one."""
+    """Return the valid changes with their rows, and the row and error of each invalid one."""
     changes, rejected = [], []
     for row, line in enumerate(lines):
         try:
@@ -270,7 +270,7 @@ def check_object(name: Id, only: str, *, exists: bool) -> None:
 def judged(
     change: ObjectChange, old: Placed | None, space: Space | None, seq: int
 ) -> Placed | None:
-    """Record the previous state in a change; return the new state, or reject the change."""
+    """Record the old state in a change; return the new state, or reject the change."""
     if old is None and not (isinstance(change.value, float) and change.position is not UNSET):
         needs = "a position and a value" if space is None else "its attributes and a value"
         raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to add it")
@@ -321,7 +321,7 @@ def moved(space: Space | None, value: Any, old: Placed | None) -> tuple[float, .
 
 
 def was_of(change: ObjectChange) -> Placed | None:
-    """Return an object before a change in the log."""
+    """Return the state of an object before a change in the log."""
     if change.was is None:
         return None
     arrival, value, position = change.was
@@ -340,7 +340,7 @@ _line = msgspec.json.Decoder(ObjectChange)
 
 
 def updates_draft(head: UpdatesHead, changes: Sequence[ObjectChange], at: int) -> Draft:
-    """Return changes as a unit: a head, then a line each."""
+    """Return changes as a unit: a head, then one line per change."""
     lines = [_encode(row) for row in (head, *changes)]
     return Draft(UPDATES, len(changes), at, b"\n".join(lines))
 

@@ -1,7 +1,7 @@
 """Deduplication of requests by `Idempotency-Key`, and of events by id.
 
-A window of the newest is kept. It is rebuilt from a snapshot and the log after it, so that a
-restart forgets nothing.
+A window of the newest keys and ids is kept. It is rebuilt from a snapshot and the log after it, so
+that a restart forgets nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IDS = 1_000_000
 
 
 class PreviousRequest(NamedTuple):
-    """A request that has been applied."""
+    """Result of a request that was already applied."""
 
     digest: str
     first: int
@@ -29,7 +29,7 @@ class PreviousRequest(NamedTuple):
 
 
 class Deduplicator:
-    """The newest requests that had a key, and the newest events whose ids count."""
+    """The newest requests with a key, and the newest ids of deduplicated events."""
 
     def __init__(self) -> None:
         self.requests: OrderedDict[str, PreviousRequest] = OrderedDict()
@@ -43,7 +43,7 @@ class Deduplicator:
         self._new_ids: set[str] = set()
 
     def begin(self) -> None:
-        """Start a group; the previous one is written, so the oldest entries are evicted."""
+        """Start a new group; the previous one is written, so the oldest entries are evicted."""
         self._old_offsets.clear()
         self._new_requests.clear()
         self._new_ids.clear()
@@ -53,7 +53,7 @@ class Deduplicator:
             self.ids.popitem(last=False)
 
     def undo(self) -> None:
-        """The group was not written: forget it."""
+        """Forget the current group, which was not written."""
         for key in self._new_requests:
             self.requests.pop(key, None)
         for key in self._new_ids:
@@ -67,7 +67,7 @@ class Deduplicator:
                 self.offsets[key] = old
 
     def request(self, head: EventsHead) -> PreviousRequest | None:
-        """Return the result of a request with the same key; reject one with another body."""
+        """Return the result of an earlier request with the same key; reject a different body."""
         request = self.requests.get(_key(head, head.key))
         if request is not None and request.digest != head.digest:
             raise RequestError(
@@ -88,8 +88,8 @@ class Deduplicator:
         self._new_requests.add(key)
 
     def unseen(self, head: EventsHead, rows: Sequence[dict[str, Any]]) -> tuple[list[int], bool]:
-        """Return the rows of the events with new ids, and remember them; and whether another id is
-        in the current, unwritten group.
+        """Return the rows of events with new ids, and remember the ids; also return whether a
+        repeated id is in the current, unwritten group.
         """
         places, is_pending = [], False
         for index, row in enumerate(rows):
@@ -105,8 +105,8 @@ class Deduplicator:
         return places, is_pending
 
     def check_source(self, head: EventsHead, follows: int) -> None:
-        """Reject events of a source that aren't the next ones, so that each is written once, in
-        order.
+        """Reject events that don't directly follow the source's read position, so that each event
+        is written once, in order.
         """
         before = self.offsets.get(_key(head, head.source), 0)
         if before != follows:
@@ -115,15 +115,13 @@ class Deduplicator:
             )
 
     def read_from(self, tenant: str, space: str, prefix: str) -> dict[str, int]:
-        """Return the read positions of the sources of a space whose names begin with this
-        prefix.
-        """
+        """Return the read positions of a space's sources with this name prefix."""
         begin = f"{tenant}/{space}/{prefix}"
         offsets = self.offsets.items()
         return {key.removeprefix(begin): at for key, at in offsets if key.startswith(begin)}
 
     def marks_from(self, tenant: str, space: str, prefix: str) -> dict[str, bytes]:
-        """Return the checksums of the sources of a space whose names begin with this."""
+        """Return the checksums of a space's sources with this name prefix."""
         begin = f"{tenant}/{space}/{prefix}"
         marks = self.marks.items()
         return {
@@ -141,7 +139,7 @@ class Deduplicator:
             self.marks[key] = head.mark
 
     def replay(self, first: int, head: EventsHead, lines: Sequence[bytes]) -> None:
-        """Restore the state from the log."""
+        """Restore the state from a unit of the log."""
         self.begin()
         if head.key:
             self.note(head, first, len(lines))

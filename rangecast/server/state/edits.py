@@ -1,8 +1,8 @@
-"""Contents of the units of the log: events as they came, and edits.
+"""Contents of the units of the log: events as published, and edits.
 
-    events   a head, a line of JSON; then one event per line, as it was given
+    events   a head as one line of JSON; then one event per line, as published
     edits    a list of JSON objects, each with its `op`
-    acks     how far consumers have got, by name
+    acks     acknowledged positions of consumers, by name
     updates  of a board's objects: see `boards`
     transitions  of tracked objects: see `transitions`
 
@@ -25,7 +25,7 @@ NEVER = 1 << 62
 
 
 class EventsHead(msgspec.Struct, omit_defaults=True):
-    """Head of a unit: common to all its events."""
+    """Head of a unit of events, common to all of them."""
 
     tenant: str
     space: str
@@ -57,14 +57,14 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
 
 
 class Edit(msgspec.Struct, tag_field="op", omit_defaults=True, frozen=True):
-    """A change of something that has a name, by a tenant."""
+    """An edit of a named entity of a tenant."""
 
     tenant: str
     name: str
 
 
 class PutSpace(Edit, tag="put-space", frozen=True):
-    """A space is made, or gets more attributes or categories."""
+    """Create a space, or add attributes or categories to it."""
 
     definition: dict[str, Any]
     track: dict[str, Any] | None = None
@@ -88,12 +88,12 @@ class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
 
     @property
     def id(self) -> str | int:
-        """Original id."""
+        """Id as it was given: text or integer."""
         return int(self.name) if self.is_integer else self.name
 
 
 class DeleteSubscription(Edit, tag="unsubscribe", frozen=True):
-    """A subscription ends."""
+    """Delete a subscription."""
 
     space: str
 
@@ -103,7 +103,7 @@ SECRETS = ("secret", "old_secret")
 
 
 class PutConsumer(Edit, tag="put-consumer", frozen=True):
-    """A consumer is made, or gets other options; a position sets its cursor."""
+    """Create a consumer, or change its options; a position sets its cursor."""
 
     space: str
     delivery: dict[str, Any] = {}
@@ -125,7 +125,7 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """Reject the edit if the consumer exists: it is created with its first subscription."""
 
     def __repr__(self) -> str:
-        """Hide the secrets: an error may show it anywhere."""
+        """Hide the secrets: the text may end up in error messages."""
         delivery = hidden(self.delivery)
         return f"PutConsumer({self.tenant!r}, {self.name!r}, {self.space!r}, {delivery!r})"
 
@@ -136,17 +136,17 @@ def hidden(delivery: dict[str, Any]) -> dict[str, Any]:
 
 
 class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
-    """A consumer ends, with its subscriptions."""
+    """Delete a consumer and its subscriptions."""
 
 
 class StopConsumer(Edit, tag="stop-consumer", frozen=True):
-    """The push delivery of a consumer stops, until the consumer is put again."""
+    """Stop the push delivery of a consumer until the consumer is put again."""
 
     reason: str
 
 
 class AddDeadLetters(Edit, tag="add-dead-letters", frozen=True):
-    """All attempts to deliver these messages failed: they are skipped; the consumer continues."""
+    """Record messages as dead letters: all attempts failed, and the consumer continues."""
 
     seqs: list[int]
     reason: str
@@ -160,7 +160,7 @@ class DropDeadLetters(Edit, tag="drop-dead-letters", frozen=True):
 
 
 class PutBoard(Edit, tag="put-board", frozen=True):
-    """A board is made."""
+    """Create a board."""
 
     k: int
     definition: dict[str, Any] | None = None
@@ -170,7 +170,7 @@ class PutBoard(Edit, tag="put-board", frozen=True):
 
 
 class DeleteBoard(Edit, tag="delete-board", frozen=True):
-    """A board ends, with its objects and interests."""
+    """Delete a board with its objects and interests."""
 
 
 class PutInterest(Edit, tag="put-interest", frozen=True):
@@ -187,18 +187,18 @@ class PutInterest(Edit, tag="put-interest", frozen=True):
 
     @property
     def id(self) -> str | int:
-        """Original id."""
+        """Id as it was given: text or integer."""
         return int(self.name) if self.is_integer else self.name
 
 
 class DeleteInterest(Edit, tag="delete-interest", frozen=True):
-    """An interest of a board ends."""
+    """Delete an interest of a board."""
 
     board: str
 
 
 class PutToken(Edit, tag="put-token", frozen=True):
-    """A token is made; its name is the digest of the secret."""
+    """Create a token; its name is the digest of the secret."""
 
     label: str
     scopes: list[str]
@@ -206,11 +206,11 @@ class PutToken(Edit, tag="put-token", frozen=True):
 
 
 class DeleteToken(Edit, tag="delete-token", frozen=True):
-    """A token ends."""
+    """Delete a token."""
 
 
 class PutBroker(Edit, tag="put-broker", frozen=True):
-    """A server begins to talk to its neighbours as the broker of this name."""
+    """Set the broker name under which the server links to its neighbours."""
 
     space: str
     incarnation: int
@@ -218,7 +218,7 @@ class PutBroker(Edit, tag="put-broker", frozen=True):
 
 
 class BeginEpoch(Edit, tag="begin-epoch", frozen=True):
-    """A start of the server begins to write, under this name: see `lineage`."""
+    """Begin a new epoch with this name, at a start of the server that writes; see `lineage`."""
 
     before: str
     """The epoch that ends."""
@@ -229,14 +229,14 @@ class BeginEpoch(Edit, tag="begin-epoch", frozen=True):
 
 
 class AdvanceTracks(Edit, tag="advance-tracks", frozen=True):
-    """By the server's clock, no more events of a space before a time arrive."""
+    """Advance the tracks of a space to a time, by the server's clock."""
 
     moment: int
     """In microseconds since 1970."""
 
 
 class PutTenant(Edit, tag="put-tenant", frozen=True):
-    """A tenant's limits."""
+    """Set the limits of a tenant."""
 
     limits: dict[str, int] = {}
 
@@ -291,7 +291,7 @@ def head_of(unit: Unit) -> EventsHead:
 
 
 def is_after_loss(unit: Unit) -> bool:
-    """Return whether events of a link before these were lost."""
+    """Return whether events of a link were lost before those of this unit."""
     return unit.kind == EVENTS and unit.body.find(b'"lost":true', 0, unit.body.find(b"\n")) > 0
 
 
@@ -312,7 +312,7 @@ def edits_of(unit: Unit) -> Sequence[AnyEdit]:
 
 
 def size_of(edits: Sequence[AnyEdit]) -> int:
-    """Return the bytes of edits, about."""
+    """Return the approximate size of edits in bytes."""
     size = _OVERHEAD * len(edits)
     if isinstance(edits, PutRun):
         return size + sum([len(edit.filter) + len(edit.name) for edit in edits])
@@ -325,11 +325,11 @@ def size_of(edits: Sequence[AnyEdit]) -> int:
 
 
 class PutRun(list[PutSubscription]):
-    """Subscriptions of one space that are put, each once: what is done is done for all at once."""
+    """Puts of subscriptions of one space with distinct ids, which are processed together."""
 
 
 def as_run(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
-    """Return edits as a run, if they are one."""
+    """Return edits as a `PutRun` if they qualify, else unchanged."""
     puts = [edit for edit in edits if isinstance(edit, PutSubscription)]
     if not puts or len(puts) < len(edits):
         return edits

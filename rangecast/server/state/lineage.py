@@ -1,15 +1,15 @@
-"""The lineage of a log: the epochs of its history, so that a seq can't be taken for another one's.
+"""Lineage of a log: the epochs of its history, so that seqs of different histories aren't confused.
 
-A server that was restored from an older copy, or a follower that takes over, gives seqs that were
-given before. So every start that writes begins an *epoch*, a name for all that it writes: its first
-unit says so, and is a part of the log, of its copies and of its snapshots. A position `epoch:seq`
-is valid as long as its epoch is one of this log's, and the seq isn't past the end of that epoch
-here: up to there both histories are one. Anything else is a position of a history that was lost.
+A server that was restored from an older copy, or a follower that takes over, assigns seqs that were
+assigned before. So every start that writes begins an *epoch*, a name for everything that it writes:
+its first unit records the epoch, and is part of the log, of its copies and of its snapshots. A
+position `epoch:seq` is valid if its epoch belongs to this log, and the seq isn't past the end of
+that epoch here: up to there both histories are the same. Any other position belongs to a history
+that was lost.
 
-Over links an event is known by a number instead, which grows from epoch to epoch: the first number
-of an epoch is the time of its beginning. So a server that lost a part of its log doesn't give a
-number a second time, as long as its clock doesn't go back; what it does then is up to
-`overlay.broker`.
+Over links an event is identified by a number instead, which grows from epoch to epoch: the first
+number of an epoch is the time of its beginning. So a server that lost part of its log doesn't reuse
+a number, unless its clock goes back; `overlay.broker` handles that case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TICK = 100
 
 
 class LostPositionError(PositionError):
-    """A position of a diverged history: what lies after the fork is lost."""
+    """A position belongs to a diverged history: everything after the fork is lost."""
 
     def __init__(self, text: str, upto: str, resume: int | None):
         self.given = text
@@ -44,10 +44,10 @@ class LostPositionError(PositionError):
 
 
 class Lineage:
-    """The epochs of a log, the oldest first."""
+    """The epochs of a log, oldest first."""
 
     def __init__(self, root: str, registry: Registry):
-        """`root`: the name that the log began with, until the registry knows of others."""
+        """`root`: the epoch of the log until the registry has others."""
         self._root = (Epoch(root, 1, 1, ""),)
         self._registry = registry
         self.ended = ""
@@ -59,16 +59,16 @@ class Lineage:
 
     @property
     def epoch(self) -> str:
-        """The last epoch."""
+        """Current epoch."""
         return self._epochs[-1].name
 
     @property
     def names(self) -> list[str]:
-        """All epochs, the last one first."""
+        """Names of all epochs, newest first."""
         return [epoch.name for epoch in reversed(self._epochs)]
 
     def at(self, seq: int) -> str:
-        """Return the epoch that has written a seq."""
+        """Return the epoch that a seq was written in."""
         return self._of(seq).name
 
     def _of(self, seq: int) -> Epoch:
@@ -78,7 +78,7 @@ class Lineage:
         return self._epochs[0]
 
     def shown(self, messages: Sequence[Message]) -> list[bytes]:
-        """Return messages, ascending, as JSON objects."""
+        """Return messages in ascending order as JSON objects."""
         last = self._epochs[-1]
         if messages and messages[0].seq >= last.first:
             name = last.name
@@ -86,8 +86,8 @@ class Lineage:
         return [message.json(self.at(message.seq)) for message in messages]
 
     def next(self, last: int, chain: bytes, above: int = 0) -> BeginEpoch:
-        """Return the edit that begins another epoch after the last unit; its numbers are above
-        one, too.
+        """Return the edit that begins a new epoch after the last unit; its first number is greater
+        than all before it and than `above`.
         """
         number = max(self.number_of(last), above) + 1
         number = max(number, time.time_ns() // _TICK)
@@ -96,9 +96,9 @@ class Lineage:
     # ---- positions
 
     def seq_of(self, text: str, last: int, first: int = 1) -> int:
-        """Return the seq of a position; reject one of another history, or of none.
+        """Return the seq of a position; reject a malformed one, or one of another history.
 
-        `first` and `last` are the log's own.
+        `first` and `last` are the bounds of this log.
         """
         name, _, digits = text.partition(":")
         if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:

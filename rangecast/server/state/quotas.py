@@ -1,4 +1,4 @@
-"""Quotas of tenants: the limits that an administrator has set, and rates."""
+"""Quotas of tenants: limits set by an administrator, and rates."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ INLINE_LENGTH = 2 << 10
 
 
 class Quotas:
-    """Request counters of tenants; their stored items are in the registry. Thread-safe for
-    publishing.
+    """Rate counters of tenants; stored entities are counted by the registry. Publishing is
+    thread-safe.
     """
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic):
@@ -51,18 +51,18 @@ class Quotas:
         self._sessions: Counter[str] = Counter()
 
     def limit(self, tenant: str, name: str) -> int | None:
-        """Return a tenant's limit, if it has one."""
+        """Return a limit of a tenant; `None` if it has none."""
         return self._registry.tenants.get(tenant, {}).get(name, DEFAULTS.get(name))
 
     def publish(self, tenant: str, events: int, size: int) -> None:
-        """Count events that are about to be published; reject them if too many came before.
+        """Count events about to be published; reject them if the rate is already exceeded.
 
-        What one request brings is taken whole: a large one is paid for by those after it.
+        A request is accepted as a whole: a large one uses up the rate of those after it.
         """
         self._count(tenant, {"events_per_second": events, "bytes_per_second": size})
 
     def edit(self, tenant: str, edits: Sequence[AnyEdit]) -> None:
-        """Count edits that are about to be made, as `publish` does; to delete is always free."""
+        """Count edits about to be made, as `publish` does; deletions are free."""
         if self._registry.tenants.get(tenant):
             puts = [edit for edit in edits if isinstance(edit, PAID)]
             if puts:
@@ -104,7 +104,7 @@ class Quotas:
             self._left[tenant, name] = value - used[name], now
 
     def parsed(self, tenant: str, text: str, space: Space) -> Filter:
-        """Return a filter; reject one that is longer, or has more boxes, than the tenant may."""
+        """Parse a filter; reject one that exceeds the tenant's limits on length or boxes."""
         self.check_length(tenant, text)
         max_boxes = self._max_boxes(tenant)
         filter_ = Filter.parse(text, space, max_boxes=max(max_boxes, MAX_BOXES))
@@ -112,7 +112,7 @@ class Quotas:
         return filter_
 
     def check_length(self, tenant: str, text: str) -> None:
-        """Reject a filter that is longer than the tenant may have."""
+        """Reject a filter that is longer than the tenant's limit."""
         _check_length(text, self._max_length(tenant))
 
     def _max_length(self, tenant: str) -> int:
@@ -155,7 +155,7 @@ class Quotas:
         return BoxesRead(space, lo, hi, sizes), rejected
 
     def check_session(self, tenant: str) -> None:
-        """Reject one connection too many."""
+        """Reject a connection beyond the tenant's limit."""
         limit, count = self.limit(tenant, "sessions"), self._sessions[tenant]
         if limit is not None and count >= limit:
             raise RequestError(

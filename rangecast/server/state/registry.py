@@ -1,11 +1,11 @@
-"""The registry of spaces, boards, subscriptions, consumers, tokens, tenants: follows from the log.
+"""Registry of spaces, boards, subscriptions, consumers, tokens and tenants, derived from the log.
 
-`Registry.apply` applies what was written (`admission` has checked it before); it can't fail, and
-gives the same on every machine. What it means for the index of a space comes back as a `Change`,
-which the matcher applies before it matches an event with a larger seq.
+`Registry.apply` applies written edits (`admission` has checked them before); it can't fail, and is
+deterministic. It returns the effect on the index of a space as a `Change`, which the matcher
+applies before it matches an event with a larger seq.
 
-A subscription has a *number* for as long as it lives; each filter that it has had is a *version*,
-which is kept as long as the log has an event that it could have matched.
+A subscription keeps its *number* while it lives; each of its filters is a *version*, which is kept
+while the log has an event that it could have matched.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RequestError(RangecastError):
 
 
 class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
-    """A subscription, from one edit to the next."""
+    """One version of a subscription, valid from one edit to the next."""
 
     number: int
     name: str
@@ -84,7 +84,7 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
 
     @property
     def id(self) -> str | int:
-        """Original id."""
+        """Id as it was given: text or integer."""
         return int(self.name) if self.is_integer else self.name
 
 
@@ -106,7 +106,7 @@ class SpaceEntry:
 
     @property
     def label(self) -> str:
-        """Label, which differs from that of a board of the same name."""
+        """Label, distinct from that of a board with the same name."""
         return self.name
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class SpaceEntry:
 
 
 class DeadLetter(msgspec.Struct, array_like=True):
-    """A dead letter: a message that couldn't be delivered."""
+    """A message that couldn't be delivered."""
 
     seq: int
     reason: str
@@ -155,11 +155,11 @@ class Consumer:
 
     @property
     def is_session(self) -> bool:
-        """Whether it ends with its connection, as the live tail of a page does."""
+        """Whether the consumer ends with its connection, like the live tail of a page."""
         return self.delivery.get("kind") == "session"
 
     def as_put(self) -> PutConsumer:
-        """Return the edit that recreates it."""
+        """Return the edit that recreates the consumer."""
         board = self.source.name if isinstance(self.source, BoardEntry) else ""
         return PutConsumer(
             self.tenant,
@@ -174,12 +174,12 @@ class Consumer:
 
     @property
     def key(self) -> str:
-        """Its name in the log's acknowledgements."""
+        """Key of the consumer in the log's acknowledgements."""
         return f"{self.tenant}/{self.name}"
 
 
 class Epoch(NamedTuple):
-    """A stretch of the log that one start of a server has written: see `lineage`."""
+    """A part of the log written by one start of a server; see `lineage`."""
 
     name: str
     first: int
@@ -192,7 +192,7 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: the scopes of the caller that knows its secret."""
+    """A token of a tenant, with its scopes and expiry."""
 
     tenant: str
     digest: str
@@ -290,7 +290,7 @@ class Registry:
         return consumer
 
     def owner(self, version: Version | Interest) -> Consumer | None:
-        """Return the consumer of a subscription."""
+        """Return the consumer of a subscription or interest."""
         return None if version.consumer == NO_CONSUMER else self.numbered[version.consumer]
 
     # ---- carrying out
@@ -298,7 +298,7 @@ class Registry:
     def apply(self, edits: Sequence[AnyEdit], first: int, read: Read = None) -> Iterator[AnyChange]:
         """Apply edits of the log, starting at this seq; yield the changes of indexes.
 
-        `read`: the filters, if they are a run and that was done already.
+        `read`: the parsed filters, if the edits are a run and are parsed already.
         """
         if isinstance(edits, PutRun):
             yield self._subscribe(edits, first, read)
@@ -487,7 +487,7 @@ class Registry:
         self.numbered.append(made)
 
     def forget(self, first: int) -> None:
-        """Drop versions that only concern the log before this seq."""
+        """Drop versions that only the log before this seq needs."""
         self.retained.forget(first)
         self.epochs = self.epochs[sum(epoch.first < first for epoch in self.epochs[1:]) :]
         for consumer in list(self.consumers.values()):

@@ -34,7 +34,7 @@ class Replay:
     """The state at one log position. The caller updates `indexes`."""
 
     def __init__(self, where: object):
-        """`where`: name of the log in errors."""
+        """`where`: name of the log for error messages."""
         self._where = where
         self.registry, self.deduplicator = Registry(), Deduplicator()
         self.indexes: dict[int, SpaceIndex] = {}
@@ -49,8 +49,8 @@ class Replay:
         first: int,
         chain_at: Callable[[int], bytes | None] = lambda _seq: None,
     ) -> None:
-        """Start with the newest whole snapshot in a folder, or with nothing; reject a log that
-        begins later than that ends. `chain_at`: the checksum of the log at a seq, if it is known.
+        """Load the newest intact snapshot of a folder, if any; reject a log that begins after its
+        end. `chain_at`: returns the checksum of the log at a seq, if known.
         """
         unread: list[str] = []
         for seq in reversed(snapshots(folder)) if folder is not None else ():
@@ -77,7 +77,7 @@ class Replay:
             raise LogError(f"{self._where}: " + "\n".join(lines))
 
     def take(self, unit: Unit) -> list[AnyChange]:
-        """Apply the next unit; reject one that is damaged, or isn't the next."""
+        """Apply the next unit; reject a damaged one, or one out of order."""
         if not is_chained(self.chain, unit):
             raise LogError(
                 f"{self._where}: the log is damaged at seq {unit.first}\n"

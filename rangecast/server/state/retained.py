@@ -1,4 +1,4 @@
-"""Bytes of events and edits that the log keeps, by tenant."""
+"""Bytes of events and edits in the log, by tenant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ COARSE = 16 << 20
 
 
 class Retained:
-    """A function of the log, like the registry: only the committer changes it."""
+    """Retained bytes by tenant, derived from the log; only the committer changes it."""
 
     def __init__(self, parts: dict[str, list[tuple[int, int]]] | None = None):
         self.parts = parts or {}
@@ -15,7 +15,7 @@ class Retained:
         self._sums = {name: sum(size for _, size in some) for name, some in self.parts.items()}
 
     def note(self, tenant: str, last: int, size: int) -> None:
-        """Count a unit."""
+        """Count a unit of a tenant."""
         some = self.parts.setdefault(tenant, [])
         if some and some[-1][1] + size <= COARSE:
             size_before = some.pop()[1]
@@ -25,11 +25,11 @@ class Retained:
         self._sums[tenant] = self._sums.get(tenant, 0) + size
 
     def forget(self, first: int) -> None:
-        """Leave out the pieces that lie before the first seq of the log."""
+        """Stop counting the units before the first seq of the log."""
         for tenant in list(self.parts):
             self.parts[tenant] = [part for part in self.parts[tenant] if part[0] >= first]
             self._sums[tenant] = sum(size for _, size in self.parts[tenant])
 
     def of(self, tenant: str) -> int:
-        """Return the bytes of a tenant."""
+        """Return the retained bytes of a tenant."""
         return self._sums.get(tenant, 0)

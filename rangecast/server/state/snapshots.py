@@ -102,7 +102,7 @@ class _Version(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """The state at one seq, without the boxes."""
+    """The state at one seq, without boxes."""
 
     version: int
     epoch: str
@@ -126,7 +126,7 @@ class State(msgspec.Struct):
 
 
 class SnapshotState:
-    """Everything at one seq, in memory: quickly taken, written later."""
+    """The complete state at one seq, in memory: taken quickly, written later."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ def opened(folder: Path, seq: int) -> Opened:
 
 
 def _check_sums(path: Path, text: bytes) -> None:
-    """Raise a `SnapshotError` for a file that doesn't have its checksum."""
+    """Raise a `SnapshotError` if a file doesn't match its checksum."""
     try:
         sums = msgspec.json.decode((path / _SUMS).read_bytes(), type=dict[str, str])
     except FileNotFoundError:
@@ -297,7 +297,7 @@ def _digest(data: bytes) -> str:
 
 
 class _Loaded:
-    """The boxes of a space and their engine, as a thread gets to them."""
+    """The boxes of a space and their engine, loaded by a thread."""
 
     def __init__(self, path: Path, pool: ThreadPoolExecutor):
         self._boxes = pool.submit(load_boxes, path)
@@ -403,6 +403,6 @@ def _state(path: Path, text: bytes) -> State:
 
 
 def _source(registry: Registry, tenant: str, label: str) -> SpaceEntry | BoardEntry:
-    """Return the space or board of a label."""
+    """Return the space or board with a label."""
     board = label.partition("/")[2]
     return registry.boards[tenant, board] if board else registry.spaces[tenant, label]

@@ -17,7 +17,7 @@ STUCK = 5
 
 
 class SourceState:
-    """The state of a source, for people and monitoring."""
+    """State of a source, for users and monitoring."""
 
     def __init__(self, name: str):
         self.name = name
@@ -45,7 +45,7 @@ class SourceState:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it fails at the same messages repeatedly."""
+        """Whether the source fails repeatedly at the same messages."""
         return self._repeats >= STUCK
 
     def begin(self, name: str) -> None:
@@ -53,7 +53,7 @@ class SourceState:
         self._taking = name
 
     def done(self, taken: int, rejected: int) -> None:
-        """Record that they are in the log, or rejected."""
+        """Record that the current messages are in the log, or rejected."""
         self.events += taken
         self.rejected += rejected
         self._taking = self._failed_at = self.error = ""
@@ -77,21 +77,22 @@ class SourceState:
         logger.warning("%s: the message %s is skipped: %s", name, number, reason)
 
     def missing(self, name: str, begin: int, end: int) -> None:
-        """Report that messages from one number to another were deleted before they were read."""
+        """Report that a range of messages was deleted before it was read."""
         self.gaps += 1
         self.missed += end - begin + 1
         self._report(name, f"messages {begin} to {end} were deleted before they were read")
 
     def truncated(self, name: str, at: int, end: int) -> None:
-        """Report that a source has lost messages that were read."""
+        """Report that a source has lost messages that were already read."""
         self.gaps += 1
         self._report(
             name, f"was read up to {at}, and ends at {end} now: it is read from its beginning"
         )
 
     def identify(self, identity: str, known: Collection[str]) -> None:
-        """Record which topic or stream is read; report one that was recreated under its
-        name. known those of which the log has positions
+        """Record which topic or stream is read; report one recreated under the same name.
+
+        known   identities that have positions in the log
         """
         is_new = self._identity != identity if self._identity else bool(known)
         if is_new and identity not in known:
@@ -104,7 +105,7 @@ class SourceState:
         logger.warning("%s", self.last_gap)
 
     def status(self) -> dict[str, Any]:
-        """Return its state."""
+        """Return the state as plain data."""
         return {
             "source": self.name,
             "state": "stuck" if self.is_stuck else "failing" if self.error else "running",

@@ -1,4 +1,4 @@
-"""The subscriptions of a space for matching: an `Engine` over their numbers."""
+"""Index of a space's subscriptions for matching: an `Engine` keyed by their numbers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Found(NamedTuple):
-    """All matches of a batch: the row of an event, and the number of a subscription."""
+    """All matches of a batch, as pairs of an event's row and a subscription's number."""
 
     events: I64
     numbers: I64
 
     @classmethod
     def of(cls, matches: Matches) -> Self:
-        """Return matches of an engine whose ids are numbers."""
+        """Return the matches of an engine whose ids are numbers."""
         return cls(matches.matches.events, matches.ids.astype(np.int64, copy=False))
 
 
@@ -64,7 +64,7 @@ class SpaceIndex:
         return Found.of(self.engine.match_points(points))
 
     def match_in_pieces(self, points: F64) -> Iterator[tuple[int, Found]]:
-        """Yield the number of next points, and the subscriptions that match each of them."""
+        """Yield the matches of points in pieces, each with its number of points."""
         for _, some in matched_in_pieces(self.engine, points):
             yield len(some), Found.of(some)
 
@@ -100,7 +100,7 @@ class SpaceIndex:
             self.engine.upsert_many(boxes if len(places) == len(put) else boxes.take(places))
 
     def _make_anew(self) -> None:
-        """The space has changed: all filters mean boxes of the new one."""
+        """Rebuild the index after the space has changed: filters have new boxes."""
         self.engine = Engine(self.entry.space)
         live = sorted(self.entry.live.values(), key=lambda subscription: subscription.number)
         self._note(live)
@@ -116,7 +116,7 @@ class SpaceIndex:
         self.engine.upsert(version.number, wanted, score=version.score, weights=version.weights)
 
     def _bounds(self, changes: Sequence[Change]) -> Bounds:
-        """Return the boxes of put subscriptions; already parsed filters are reused."""
+        """Return the boxes of put subscriptions, reusing parsed filters."""
         space, bounds = self.engine.space, []
         for is_many, some in groupby(changes, lambda edit: isinstance(edit.read, BoxesRead)):
             if is_many:
@@ -162,7 +162,7 @@ class SpaceIndex:
 
 
 def _settled(change: Change, space: Space) -> Filter | None:
-    """Return the filter of a change, once its words are learned; `None`: it is to parse again."""
+    """Return the parsed filter of a change if it is valid in a space; `None`: parse it again."""
     if isinstance(change.read, Filter):
         read_in = change.read.space
         if isinstance(read_in, TentativeSpace) and read_in.is_settled_in(space):
@@ -171,9 +171,9 @@ def _settled(change: Change, space: Space) -> Filter | None:
 
 
 def bounds_of(texts: Sequence[str], space: Space, known: Sequence[Filter | None] = ()) -> Bounds:
-    """Return the boxes of accepted filter texts; some may be cached.
+    """Return the boxes of accepted filter texts, reusing the filters in `known`.
 
-    Words may have other numbers by now: what was one box may be many, and is taken all the same.
+    Words may have new numbers by now, so one box may have become many; that is accepted.
     """
     if known and None not in known:
         lo, hi, owner = boxes_of(space, [box for box in known if box is not None])
@@ -195,7 +195,7 @@ def version_boxes(
     bounds: Bounds,
     numbers: Sequence[int] | None = None,
 ) -> Boxes:
-    """Return subscriptions as boxes, each under the given number, or its own."""
+    """Return subscriptions as boxes, each under the given number or its own."""
     lo, hi, sizes = bounds
     weights = None
     if any(version.weights for version in versions):
@@ -247,10 +247,10 @@ class History:
     def match(
         self, points: F64, seqs: I64, now_from: int = 0, best: int = 0
     ) -> Iterator[tuple[int, bytes, float]]:
-        """Yield the events that matched in their time: the place of each, the ids as JSON, and the
-        highest score.
+        """Yield the index of each event that matched in its time, the ids as JSON, and the highest
+        score.
 
-        For those before `now_from`, what lived at that seq counts.
+        Events before `now_from` are matched with the subscriptions that were live at that seq.
         """
         if not self._versions:
             return
@@ -276,7 +276,7 @@ class History:
 
 
 def matched_in_pieces(engine: Engine, points: F64) -> Iterator[tuple[int, Matches]]:
-    """Yield the matches of events in pieces, as all of them may not fit into memory."""
+    """Yield the matches of events in pieces, as they may not all fit into memory."""
     usual = step = max(_MIN_EVENTS, _AT_ONCE // max(1, len(engine)))
     first = 0
     while first < len(points):
@@ -290,13 +290,13 @@ def matched_in_pieces(engine: Engine, points: F64) -> Iterator[tuple[int, Matche
 
 
 def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:
-    """Return the order of matches: by event, then by arrival; or by score, if the best count."""
+    """Return the order of matches: by event, then by arrival, or with `best` by score."""
     keys = (numbers, -scores, events) if best else (numbers, events)
     return np.lexsort(keys)
 
 
 def grouped(events: I64, names: list[bytes], best: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield each event once, with its part of the names, or the first few of them, joined."""
+    """Yield each event once, with its names joined; with `best`, only the first few."""
     ends = [*(np.flatnonzero(np.diff(events)) + 1).tolist(), len(events)]
     begin = 0
     for end in ends if len(events) else ():

@@ -1,9 +1,10 @@
-"""Tracks of spaces: a tracker for each space that has a key, over its tracked subscriptions.
+"""Tracks of spaces: one tracker per space with a key, over its tracked subscriptions.
 
-    events, edits -> tracker -> transitions that are pending -> log (see `transitions`) -> consumers
+    events, edits -> tracker -> pending transitions -> log (see `transitions`) -> consumers
 
-The state at a seq follows from the log up to it: the tracker, and the transitions that it has found
-and that aren't written yet. So after a crash, or on a follower that takes over, those are written.
+The state at a seq is derived from the log up to it: the tracker, and the transitions that it has
+found but that aren't written yet. So after a crash, or when a follower takes over, those are
+written.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ RECENT = 200
 
 
 def check_track(track: Mapping[str, Any], space: Space) -> None:
-    """Reject options of tracks that a space can't have."""
+    """Reject track options that are invalid for a space."""
     if not isinstance(track, dict):
         raise UsageError(f"track of a space is an object; given: {abbreviate(track)}")
     _check_names(track, OPTIONS, "track of a space")
@@ -106,12 +107,12 @@ def load_space(path: Path) -> tuple[Space, dict[str, Any] | None]:
 
 
 def tracker_of(engine: Engine, track: Mapping[str, Any]) -> Tracker:
-    """Return a tracker with the options of a space."""
+    """Return a tracker with the track options of a space."""
     return Tracker(engine, **{name: value for name, value in track.items() if name != "clock"})
 
 
 def track_columns(track: Mapping[str, Any] | None) -> TrackColumns | None:
-    """Return the columns of events that the tracks of a space need."""
+    """Return the event columns that the tracks of a space need."""
     if track is None:
         return None
     accuracy = track.get("accuracy") or ""
@@ -132,7 +133,7 @@ def rule_of(track: Mapping[str, Any]) -> Rule:
 
 
 def policy_of(track: Mapping[str, Any]) -> Policy | None:
-    """Return the policy of a subscription as it is given over HTTP."""
+    """Return the policy of a subscription from its HTTP form."""
     given = track.get("policy")
     if given is None:
         return None
@@ -146,7 +147,7 @@ def policy_of(track: Mapping[str, Any]) -> Policy | None:
 
 
 def check_rule_of(track: Mapping[str, Any], space: Space) -> None:
-    """Reject a rule that a subscription can't have."""
+    """Reject a rule that is invalid for a subscription of this space."""
     _check_names(track, ("on", "policy", *_RULE), "track of a subscription")
     kinds = track.get("on", ["enter", "exit"])
     if not isinstance(kinds, list) or not kinds or not set(map(str, kinds)) <= set(KINDS):
@@ -174,7 +175,7 @@ SavedNotices = dict[str, Any]
 
 
 class SavedTracks(NamedTuple):
-    """Tracks of a space as a snapshot has them."""
+    """Tracks of a space in a snapshot."""
 
     tracker: Saved
     pending: list[Derived]
@@ -182,9 +183,9 @@ class SavedTracks(NamedTuple):
 
 
 class Notices:
-    """Policies of the subscriptions of a space, by their ids, and what waits by them.
+    """Delivery policies of a space's subscriptions, and the transitions waiting in digests.
 
-    The transitions of one unit of the log are taken in one order, whatever batch found them.
+    The transitions of one unit are processed in a fixed order, whatever batch found them.
     """
 
     def __init__(self, saved: SavedNotices | None = None):
@@ -195,7 +196,7 @@ class Notices:
             self._whose = {one: (consumer, score) for one, consumer, score in saved["whose"]}
 
     def saved(self) -> SavedNotices | None:
-        """Return what a new one takes; `None`: there is nothing."""
+        """Return the state for a new instance; `None` if it is empty."""
         if not self._whose:
             return None
         whose = [[one, *facts] for one, facts in self._whose.items()]
@@ -208,7 +209,7 @@ class Notices:
         return subscription in self._notifier.policies
 
     def put(self, version: Version) -> list[Derived]:
-        """Give a subscription its policy, or none; return what it doesn't wait for any more."""
+        """Set or clear the policy of a subscription; return the digests that this ends."""
         policy = policy_of(version.track or {})
         if policy is None and version.id not in self._whose:
             return []
@@ -217,7 +218,7 @@ class Notices:
         return self._with_policy(version.id, policy)
 
     def end(self, subscription: Id) -> list[Derived]:
-        """Forget a subscription; a digest with a time waits for it all the same."""
+        """Forget a subscription; a digest with a time is still delivered then."""
         return self._with_policy(subscription, None) if subscription in self._whose else []
 
     def _with_policy(self, subscription: Id, policy: Policy | None) -> list[Derived]:
@@ -226,7 +227,7 @@ class Notices:
         return found
 
     def take(self, transitions: list[Transition], watermark: datetime | None) -> list[Derived]:
-        """Take the transitions of a unit; return what is due by the watermark."""
+        """Process the transitions of a unit; return what is due by the watermark."""
         ordered = sorted(transitions, key=lambda one: (one.at, repr(one.key), one.number))
         found = self._notifier.take(ordered)
         if watermark is not None:
@@ -236,7 +237,7 @@ class Notices:
         return derived
 
     def is_due(self, moment: int) -> bool:
-        """Whether something is due if time passes to a moment."""
+        """Return whether anything is due up to a moment."""
         return self._notifier.is_due(moment_of(moment))
 
     def status(self) -> dict[str, int]:
@@ -274,7 +275,7 @@ class SpaceTracks:
 
     @classmethod
     def restored(cls, entry: SpaceEntry, saved: SavedTracks) -> SpaceTracks:
-        """Return tracks that go on where saved ones were."""
+        """Return tracks that continue from a saved state."""
         assert entry.track is not None
         made = cls(entry, entry.space, entry.track)
         made._note([version for version in entry.live.values() if version.track is not None])
@@ -289,7 +290,7 @@ class SpaceTracks:
 
     @property
     def space(self) -> Space:
-        """The space of its subscriptions."""
+        """Space of the tracked subscriptions."""
         return self.tracker.engine.space
 
     def _restore(self, saved: Saved, space: Space) -> None:
@@ -357,7 +358,7 @@ class SpaceTracks:
         return self._derived(self.tracker.update_points(keys, points, pa.array(seqs), accuracy))
 
     def _derived(self, transitions: Transitions) -> list[Derived]:
-        """Return the transitions that a consumer gets; they are pending."""
+        """Return the transitions to deliver to consumers, and mark them as pending."""
         derived, collected = list[Derived](), list[Transition]()
         for key, subscription, kind, at, since, event, reason, count in transitions.rows():
             number = int(subscription)
@@ -393,7 +394,7 @@ class SpaceTracks:
         return derived
 
     def written(self, transitions: Iterable[Derived], first: int) -> None:
-        """Record that transitions are in the log, from a seq on."""
+        """Record that transitions are in the log, starting at a seq."""
         for seq, transition in enumerate(transitions, first):
             self.pending.pop(transition.id, None)
             self.recent.append((seq, transition))
@@ -417,7 +418,7 @@ class SpaceTracks:
 
 
 class Tracks:
-    """Tracks of all spaces, by the number of the space. One thread at a time changes them."""
+    """Tracks of all spaces, by space number. Only one thread at a time may change them."""
 
     def __init__(self) -> None:
         self.spaces: dict[int, SpaceTracks] = {}
@@ -438,7 +439,7 @@ class Tracks:
                     yield self.spaces[number], derived
 
     def take(self, unit: Unit, changes: Sequence[AnyChange], registry: Registry) -> None:
-        """Apply a unit of the log that is replayed, or was copied from a leader."""
+        """Apply a unit that is replayed from the log, or copied from a leader."""
         for _ in self.apply(changes):
             pass
         if not self.spaces:
@@ -458,7 +459,7 @@ class Tracks:
 
 
 def _as_texts(keys: list[Any]) -> pa.Array:
-    """Return keys as texts, as `_as_text` does."""
+    """Return keys as text, as `_as_text` does."""
     if {*map(type, keys)} == {str} and max(map(len, keys)) <= MAX_KEY:
         parts = _AS_TEXT, pa.array(keys, _TEXT), _NOTHING
         joined: pa.Array = pc.binary_join_element_wise(*parts)
@@ -467,9 +468,9 @@ def _as_texts(keys: list[Any]) -> pa.Array:
 
 
 def _as_text(key: Any) -> str | None:
-    """Return a key as a text, by which an integer differs from the text that writes it.
+    """Return a key as text, with integers distinct from their decimal text.
 
-    `None`: it names no object. Events of other servers aren't checked before.
+    `None`: the key is invalid. Events from other servers aren't checked before.
     """
     if not is_key(key):
         return None

@@ -1,9 +1,10 @@
 """Transitions in the log: derived by the tracks of a space, each for one consumer.
 
-    transitions   a head, a line of JSON; then one transition per line
+    transitions   a head as one line of JSON; then one transition per line
 
-They follow from the events and edits before them, and are written so that a consumer reads them at
-any place of the log. The first transition of an event in a unit has the event, as it was published.
+They are derived from the events and edits before them, and are written so that a consumer can read
+them from any position in the log. The first transition of an event in a unit includes the event, as
+published.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ MAX_UNIT = 10_000
 
 
 class TransitionsHead(msgspec.Struct):
-    """Head of a unit: whose transitions they are."""
+    """Head of a unit of transitions: their tenant and space."""
 
     tenant: str
     space: str
 
 
 class Derived(msgspec.Struct, omit_defaults=True):
-    """A transition for a consumer."""
+    """A derived transition for one consumer."""
 
     id: str
     consumer: int
@@ -57,7 +58,7 @@ class Derived(msgspec.Struct, omit_defaults=True):
     """Those of a digest, as messages have them."""
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a message about it, besides its subscription and event."""
+        """Return the fields of its message, except subscription and event."""
         whole: dict[str, Any] = {
             "transition": self.transition,
             "key": self.key,
@@ -73,7 +74,7 @@ class Derived(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def of(cls, found: Notification, consumer: int, score: float) -> Derived:
-        """Return a notification for a consumer: a transition, or a digest."""
+        """Return a notification (a transition or a digest) for a consumer."""
         listed = [
             cls(
                 one.id,
@@ -98,7 +99,7 @@ class Derived(msgspec.Struct, omit_defaults=True):
         return cls(*about, *times, "time", 0, score, window=found.window, transitions=fields)
 
     def shown(self) -> bytes:
-        """Return `fields` as those of a JSON object."""
+        """Return `fields` as the inner part of a JSON object."""
         return _encode(self.fields())[1:-1]
 
 
@@ -122,7 +123,7 @@ def transitions_draft(
 
 
 def transitions_head(unit: Unit) -> TransitionsHead:
-    """Return whose transitions a unit has."""
+    """Return the head of a unit of transitions."""
     return _head(unit.body[: unit.body.find(b"\n")])
 
 

@@ -1,1 +1,1 @@
-"""Verification of delivered messages against the log, by an oracle of its own."""
+"""Verification of delivered messages against the log, by independent oracles."""

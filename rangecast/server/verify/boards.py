@@ -25,12 +25,12 @@ Expected = tuple[int, list[str]]
 
 
 def in_words(interest: str, best: Iterable[tuple[str, float]]) -> str:
-    """Return a list as a text."""
+    """Return a list as text."""
     return f"{interest}: " + ", ".join(f"{id_}={value:g}" for id_, value in best)
 
 
 class BoardOracle:
-    """The interests of one consumer, as the edits of a log make them, and their lists."""
+    """The interests of one consumer and their lists, derived from the edits of a log."""
 
     def __init__(self, tenant: str, consumer: str):
         self.board: str | None = None
@@ -76,7 +76,7 @@ class BoardOracle:
                     self._interests[edit.name] = edit
 
     def updates(self, unit: Unit) -> Iterator[Expected]:
-        """Apply changes of objects; yield the lists that differ after them."""
+        """Apply changes of objects; yield the lists that they alter."""
         head, changes = updates_of(unit)
         if head.tenant != self._tenant:
             return

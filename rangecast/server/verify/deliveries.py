@@ -1,7 +1,7 @@
 """Verify deliveries: compare the messages that a consumer got with those that its log implies.
 
-The log is read once more with a `DeliveryOracle`, which shares no code with the server's matching:
-that uses an index, numbers, and versions of the past.
+The log is read again with a `DeliveryOracle`, which shares no code with the server's matching: that
+uses an index, numbers and past versions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Delivered(msgspec.Struct):
     lists: list[_List] | None = None
 
     def names(self) -> list[str]:
-        """Return its content in words: subscriptions, a transition, or lists."""
+        """Return the content as text: subscriptions, a transition, or lists."""
         if self.transition is not None:
             return [self.id]
         if self.subscriptions is not None:
@@ -81,13 +81,13 @@ class Report:
         return not (self.missing or self.extra or self.differing)
 
     def note(self, text: str) -> None:
-        """Record the first few differences."""
+        """Record a difference, if it is one of the first few."""
         if len(self.samples) < 5:
             self.samples.append(text)
 
 
 def verify_deliveries(folder: Path, tenant: str, consumer: str, delivered: Path) -> Report:
-    """Compare messages in a file, JSON lines as they came, with the log."""
+    """Compare delivered messages, in a file of JSON lines, with the log."""
     if not folder.is_dir() or not segments(folder):
         raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
     if segments(folder)[0] > 1:
@@ -133,7 +133,7 @@ def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield each event that a consumer had to get, with the subscriptions that it matches."""
+    """Yield each event that a consumer must get, with the matching subscriptions."""
     judge, mine = DeliveryOracle(tenant, consumer), _Consumer(tenant, consumer)
     board, tracks = BoardOracle(tenant, consumer), TracksOracle(tenant, consumer)
     for unit in checked_units(folder):
@@ -170,7 +170,7 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
 
 
 class _Consumer:
-    """A consumer of a space, as the log defines it: its required messages, and when."""
+    """A consumer of a space as defined by the log, and the messages due to it."""
 
     def __init__(self, tenant: str, name: str):
         self.space = ""
@@ -185,7 +185,7 @@ class _Consumer:
         self._name = name
 
     def apply(self, edits: Iterable[AnyEdit], first: int) -> None:
-        """Apply edits, as far as they matter to this consumer."""
+        """Apply the edits that concern this consumer."""
         for seq, edit in enumerate(edits, first):
             if (edit.tenant, edit.name) == (self._tenant, self._name):
                 self._apply(edit, seq)

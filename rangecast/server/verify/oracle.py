@@ -1,7 +1,8 @@
 """The delivery oracle: recipients of an event by the edits of a log, without an index.
 
-It is plain, and apart from what it judges: subscriptions are known by their ids, filters and events
-are read one by one, and every event is compared with each box. Time is events x boxes.
+It is simple, and independent of the code that it verifies: subscriptions are identified by id,
+filters and events are parsed one by one, and every event is compared with each box. It takes
+O(events x boxes) time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Wanted = dict[str, list[str]]
 class DeliveryOracle:
     """The subscriptions of a tenant at one log position.
 
-    only   a consumer: what the others get isn't asked for
+    only   a consumer; matches of other consumers are skipped
     """
 
     def __init__(self, tenant: str, only: str | None = None):
@@ -52,7 +53,7 @@ class DeliveryOracle:
                 self._apply(edit, seq)
 
     def wanted(self, space: str, events: Sequence[object]) -> list[Wanted | None]:
-        """Return the recipients of each event; `None`: it is rejected."""
+        """Return the recipients of each event; `None` for a rejected event."""
         if space not in self._sets:
             raise UsageError(
                 f"the log has no space {abbreviate(space)} of the tenant {self._tenant}: "
@@ -113,7 +114,7 @@ class _Known(NamedTuple):
 
 
 class _Set:
-    """The subscriptions of a space, and the cached boxes of some."""
+    """The subscriptions of a space, with the boxes of those that are queried."""
 
     def __init__(self, space: Space):
         self.known: dict[str, _Known] = {}
@@ -143,7 +144,7 @@ class _Set:
         self._free += rows
 
     def holding(self, events: Sequence[object]) -> Iterator[set[str] | None]:
-        """Yield the subscriptions that match each event; `None`: it is invalid."""
+        """Yield the subscriptions that match each event; `None` for an invalid event."""
         for put in self._unread.values():
             self._read(put)
         self._unread.clear()

@@ -1,7 +1,7 @@
-"""Verify transitions: derive those of a consumer once more, event by event, and compare.
+"""Verify transitions: derive those of a consumer again, event by event, and compare.
 
-The tracker is the library's; everything around it is apart from the server: subscriptions go by
-their ids, no event is batched with another one, and nothing is read from a snapshot.
+The tracker is the library's; everything around it is independent of the server: subscriptions are
+identified by id, events aren't batched, and nothing is read from a snapshot.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class TracksOracle:
                 self._note(space, space.tracker.advance(moment_of(edit.moment)), seq)
 
     def events(self, head: EventsHead, rows: Sequence[Mapping[str, Any]], first: int) -> None:
-        """Apply events, one after the other."""
+        """Apply events, one at a time."""
         space = self._spaces.get(head.space) if head.tenant == self._tenant else None
         if space is None:
             return
@@ -97,7 +97,7 @@ class TracksOracle:
         self._note_all(space, [(seq, transition) for transition in transitions], seq)
 
     def _note_all(self, space: _Space, found: list[tuple[int, Transition]], last: int) -> None:
-        """Note the transitions of a unit that are for the consumer, by the seq that causes them."""
+        """Record the consumer's transitions of a unit, by the seq that causes them."""
         collected = []
         for seq, transition in found:
             put = space.known[str(transition.subscription)]
@@ -120,7 +120,7 @@ class TracksOracle:
             self._tell(space, space.notifier.set_policy(put.id, policy), seq)
 
     def _tell(self, space: _Space, told: Sequence[Notification], seq: int) -> None:
-        """Note notifications that are for the consumer."""
+        """Record notifications that are for the consumer."""
         for one in told:
             if space.known[str(one.subscription)].consumer != self._consumer:
                 continue
@@ -140,7 +140,7 @@ class TracksOracle:
             self._due[one.id] = seq, facts[0]
 
     def written(self, unit: Unit) -> Iterator[tuple[int, str, float]]:
-        """Compare transitions in the log; yield seq, id and score of each of the consumer."""
+        """Verify transitions in the log; yield seq, id and score of each of the consumer's."""
         whose = transitions_head(unit)
         if whose.tenant != self._tenant:
             return
@@ -156,7 +156,7 @@ class TracksOracle:
             yield seq, derived.id, derived.score
 
     def check_end(self) -> None:
-        """Reject a log that lacks a transition, though it has later ones."""
+        """Reject a log that lacks a transition, although it has later ones."""
         for due, facts in self._due.values():
             if due < self._seq:
                 raise LogError(f"the log lacks the transition {facts}, due by seq {due}")
@@ -184,7 +184,7 @@ class _Space:
         self.tracker = Tracker.restored(saved, engine)
 
     def put(self, edit: PutSubscription) -> Transitions:
-        """Add a subscription, or replace it."""
+        """Add or replace a subscription."""
         engine, fields = self.tracker.engine, dict(edit.track or {})
         for other in ("on", "policy"):
             fields.pop(other, None)
@@ -194,7 +194,7 @@ class _Space:
         return self._edited()
 
     def end(self, name: str) -> Transitions:
-        """Remove a subscription, if it is there."""
+        """Remove a subscription, if it exists."""
         if self.subscriptions.pop(name, None) is not None:
             self.tracker.engine.unsubscribe(name)
             self.tracker.set_rule(name, None)

@@ -1,7 +1,7 @@
-"""Verification of workers: each record, by the subscriptions at its log position.
+"""Verify the output of workers: each record, by the subscriptions at its log position.
 
-The topic of batches has the seq of the log with which each event was matched. The log is read once
-more with a `DeliveryOracle`, independent of the workers. Everything compared is held in memory.
+The batches topic has the log seq that each event was matched at. The log is read again with a
+`DeliveryOracle`, independent of the workers. Everything compared is held in memory.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class WorkerReport(Report):
 
     @property
     def holds(self) -> bool:
-        """Whether each match exists exactly once, and nothing else."""
+        """Whether each match exists exactly once, with nothing else."""
         return super().holds and not self.repeated
 
 
 def verify_workers(settings: WorkerSettings) -> WorkerReport:
-    """Compare the topic of matches with the matches implied by events, batches and log."""
+    """Compare the matches topic with the matches implied by events, batches and log."""
     servers, report = KafkaPlace.parse(settings.log).servers, WorkerReport()
     # In this order: what is matched meanwhile has its event, and its place in the log.
     claims = _claims(servers, settings, report)
@@ -75,7 +75,7 @@ def verify_workers(settings: WorkerSettings) -> WorkerReport:
 
 
 def _decoded(value: bytes) -> object:
-    """Return an event; `None`: it is no JSON."""
+    """Return a decoded event; `None` if it isn't JSON."""
     try:
         return msgspec.json.decode(value)
     except (UnicodeDecodeError, msgspec.DecodeError):
@@ -89,7 +89,7 @@ def _told(place: Place) -> str:
 def _claims(
     servers: str, settings: WorkerSettings, report: WorkerReport
 ) -> dict[Place, dict[str, tuple[str, _Data]]]:
-    """Return the records of each event: by consumer, the log position and the rest."""
+    """Return the match records of each event: by consumer, the log position and the data."""
     claims: dict[Place, dict[str, tuple[str, _Data]]] = {}
     for record in _committed(servers, settings.matches):
         try:
@@ -146,7 +146,7 @@ def _compare(
     came: dict[str, tuple[str, _Data]],
     report: WorkerReport,
 ) -> None:
-    """Compare the records of one event with the required ones; `None`: it is invalid."""
+    """Compare the records of one event with the expected ones; `None`: the event is invalid."""
     report.events += 1
     is_rejected = place[1] in {offset for offset, _ in batch.rejected}
     report.rejected += is_rejected
@@ -173,7 +173,7 @@ def _compare(
 
 
 def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> Iterator[BatchRecord]:
-    """Yield batches in the order of the log, each when the oracle has reached it."""
+    """Yield batches in log order, each when the oracle has reached its position."""
     tail = KafkaTail(url)
     try:
         if tail.first > 1:
@@ -214,7 +214,7 @@ def _seq(batch: BatchRecord, tail: KafkaTail) -> int:
 
 
 def _committed(servers: str, topic: str, *, is_whole: bool = True) -> Iterator[Any]:
-    """Yield all records of a topic that are committed now."""
+    """Yield all records of a topic that are committed so far."""
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
     reader = Consumer(connecting(servers) | reading("rangecast-verify"), logger=quiet)

@@ -1,5 +1,6 @@
-"""Workers: processes that share the matching of a topic of events, by the log of one server.
+"""Workers: processes that share the matching of an events topic, following one server's log.
 
-Each reads the log whole, so it has every subscription, and is a member of a consumer group, so it
-has some partitions of the events. What it finds, and how far it has read, are one transaction.
+Each worker reads the whole log, so it has every subscription, and is a member of a consumer group,
+so it has some partitions of the events. Its matches and read positions are committed in one
+transaction.
 """

@@ -1,10 +1,9 @@
-"""A member of a consumer group that answers in transactions: events in, records out, each once.
+"""Transactional member of a consumer group: events in, records out, exactly once.
 
-What a batch has come to and how far it was read are committed together. The group's coordinator
-checks that the batch was fetched in the group's present generation; so a member that was thought
-dead, and has lost its partitions, can commit nothing. It is the old, eager way of rebalancing: all
-partitions are given up, then given anew. Nothing is under way between two batches, and that is when
-it happens.
+The results of a batch and its read positions are committed together. The group's coordinator checks
+that the batch was fetched in the current generation of the group; so a member that was considered
+dead, and has lost its partitions, can't commit anything. Rebalancing is eager: all partitions are
+revoked, then assigned again. It happens between two batches, when nothing is in progress.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ STUCK = 2 * LIMIT + 15
 
 
 class FencedError(RangecastError):
-    """Another process does the work of this member."""
+    """Another process has taken over the work of this member."""
 
 
 class AbortedError(RangecastError):
-    """A transaction was aborted: its batch is fetched again by the new owner of its partitions."""
+    """A transaction was aborted; the new owner of its partitions fetches the batch again."""
 
 
 class Record(NamedTuple):
@@ -97,7 +96,7 @@ class Member:
     # ---- joining
 
     def join(self, *, from_start: bool) -> None:
-        """Join the group; a new group begins at the start or at the end of the topic."""
+        """Join the group; a new group starts at the beginning or at the end of the topic."""
         self._told(lambda: self._join(from_start=from_start))
 
     def _join(self, *, from_start: bool) -> None:
@@ -117,7 +116,7 @@ class Member:
         return all(partition.offset < 0 for partition in self._committed(places))
 
     def _begin_at(self, places: Sequence[Any]) -> None:
-        """Commit where a new group begins, unless another member was faster."""
+        """Commit the starting offsets of a new group, unless another member was faster."""
         from confluent_kafka import KafkaException
 
         try:
@@ -137,7 +136,7 @@ class Member:
         return committed
 
     def ends(self) -> dict[int, int]:
-        """Return where each partition of the topic ends now."""
+        """Return the current end offset of each partition of the topic."""
         ends = {}
         for partition in self._all():
             ends[partition.partition] = self._consumer.get_watermark_offsets(partition, LIMIT)[1]
@@ -187,7 +186,7 @@ class Member:
     # ---- batches
 
     def fetch(self, limit: int, seconds: float) -> Batch:
-        """Return at most `limit` next events; wait up to `seconds` for one."""
+        """Return up to `limit` events; wait up to `seconds` for the first."""
         begins: dict[int, int] = {}
         events = []
         for record in self._told(lambda: self._fetched(limit, seconds)):
@@ -234,16 +233,16 @@ class Member:
         return lags
 
     def has_reached(self, ends: dict[int, int]) -> bool:
-        """Return whether all assigned partitions are committed up to given ends."""
+        """Return whether all assigned partitions are committed up to the given ends."""
         return self.has_joined and all(
             max(at, self._seen_end.get(number, 0)) >= ends.get(number, 0)
             for number, at in self._next.items()
         )
 
     def commit(self, batch: Batch, records: Iterable[Record]) -> None:
-        """Write records and offsets of the batch, both or neither.
+        """Commit the records and offsets of a batch, both or neither.
 
-        `AbortedError`: neither; leave, and join again.
+        `AbortedError`: neither was committed; leave the group and rejoin.
         """
         if batch.generation is None:
             raise AbortedError("the partitions were lost")

@@ -68,7 +68,7 @@ class Matcher:
         self._told: set[str] = set()
 
     def begin(self, folder: Path | None, epoch: str, first: int) -> int:
-        """Start with the newest snapshot of a folder, if there is one; return its seq."""
+        """Start from the newest snapshot of a folder, if there is one; return its seq."""
         self._epoch = epoch
         self._replay.begin(folder, epoch, first)
         return self._replay.seq
@@ -81,7 +81,7 @@ class Matcher:
                     self._changes.append(change)
 
     def entry(self) -> SpaceEntry:
-        """Return the space; reject a log that has none of this name."""
+        """Return the space; reject a log that doesn't have it."""
         tenant, name = self._name
         spaces = self._replay.registry.spaces
         if self._name not in spaces:
@@ -95,16 +95,16 @@ class Matcher:
 
     @property
     def seq(self) -> int:
-        """Position up to which the log was applied."""
+        """Seq up to which the log is applied."""
         return self._replay.seq
 
     @property
     def position(self) -> str:
-        """Log position reached."""
+        """Position up to which the log is applied."""
         return position(self._epoch, self.seq)
 
     def match(self, events: Sequence[Event]) -> Answer:
-        """Match events with the subscriptions of this moment; return the result."""
+        """Match events with the current subscriptions; return the result."""
         entry = self.entry()
         self._settle(entry)
         index, registry = self._replay.indexes[entry.number], self._replay.registry
@@ -144,7 +144,7 @@ class Matcher:
         return (entry.tenant, entry.name) == self._name
 
     def _settle(self, entry: SpaceEntry) -> None:
-        """Bring the index to where the log has been applied."""
+        """Bring the index up to date with the applied log."""
         if not self._changes:
             return
         apply_changes(self._changes, self._replay.indexes)

@@ -1,6 +1,6 @@
-"""A worker's numbers and health over HTTP: `/metrics`, `/healthz` and `/readyz`, and nothing else.
+"""Metrics and health of a worker over HTTP: `/metrics`, `/healthz` and `/readyz` only.
 
-They are read on request, in a thread of their own.
+Values are read on request, in a separate thread.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class WorkerMetrics(Collector):
 
 @contextmanager
 def answering(worker: Worker, host: str, port: int) -> Iterator[str]:
-    """Answer questions about a worker as long as the block runs; give the address."""
+    """Serve metrics and health of a worker while the context is open; yield the URL."""
 
     class Answer(BaseHTTPRequestHandler):
         timeout = 10
@@ -118,7 +118,7 @@ def answering(worker: Worker, host: str, port: int) -> Iterator[str]:
 
 
 def _answer(worker: Worker, path: str) -> tuple[int, str, bytes]:
-    """Return a status, a type and a body."""
+    """Return the status, content type and body for a path."""
     if path == "/metrics":
         return 200, KIND, exposed(WorkerMetrics(worker))
     status, text = 200, "ok"

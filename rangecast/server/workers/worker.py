@@ -1,8 +1,8 @@
-"""A worker: fetch a batch, catch up with the log, match, commit; again and again.
+"""A worker: fetch a batch, catch up with the log, match, commit; repeat.
 
-The order is the promise. The end of the log is read *after* the batch was fetched, and the
-log is applied up to there. So an event that was produced after an edit was acknowledged is
-always matched with that edit.
+The order is the guarantee. The end of the log is read *after* the batch was fetched, and the log is
+applied up to there. So an event that was produced after an edit was acknowledged is always matched
+with that edit.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class WorkerSettings:
 
     @property
     def batches(self) -> str:
-        """Topic with the log position that each batch was matched with."""
+        """Topic that records the log position that each batch was matched at."""
         return f"{self.matches}-batches"
 
     @property
     def group_name(self) -> str:
-        """The consumer group."""
+        """Name of the consumer group."""
         return self.group or f"{KafkaPlace.parse(self.log).prefix}-{self.space}-{self.matches}"
 
 
@@ -140,7 +140,7 @@ class Worker:
             self._matcher.match(())  # builds the index
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Work until it is over."""
+        """Process batches until `is_over` returns true."""
         while not is_over():
             try:
                 if self._member is None:
@@ -156,7 +156,7 @@ class Worker:
                 self._leave()
 
     def why_not_ready(self) -> str:
-        """Return why it doesn't match events now; empty: it does, or would. Any thread may ask."""
+        """Return why the worker can't match events now; empty if it can. Any thread may call."""
         member, still = self._member, time.monotonic() - self._turned
         if member is None:
             return "it reads the log, or joins the group"
@@ -166,12 +166,12 @@ class Worker:
 
     @property
     def seq(self) -> int:
-        """Position up to which the log was applied."""
+        """Seq up to which the log is applied."""
         return self._matcher.seq
 
     @property
     def position(self) -> str:
-        """Log position reached."""
+        """Position up to which the log is applied."""
         return self._matcher.position
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class Worker:
         return self._ends is not None and self._member.has_reached(self._ends)
 
     def _turn(self, is_over: Callable[[], bool]) -> None:
-        """Process a batch, if events have come; record the state."""
+        """Fetch and process a batch, if there are events; record the state."""
         member, totals = self._member, self.totals
         assert member is not None
         self._turned = time.monotonic()
