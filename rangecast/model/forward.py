@@ -1,8 +1,8 @@
-"""Edits to send to the neighbours of a broker when its set of subscriptions changes.
+"""Edits that a broker advertises to its neighbours when its subscriptions change.
 
-The order matters: first subscriptions are sent, then others are withdrawn. The other way round a
-neighbour would miss events in between. An id that is sent again has another filter, which
-replaces the one that the neighbour knows; so it comes after what that one had covered.
+The order matters: subscriptions are sent before others are withdrawn. Otherwise a neighbour would
+miss events in between. An id that is sent again has a new filter, which replaces the one that the
+neighbour knows; so it is sent after the subscriptions that the old filter covered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rangecast.model.sets.members import Id
 
 
 class Forward(NamedTuple):
-    """Edits to send to neighbours after one edit. False if there is nothing to send."""
+    """Edits to advertise after one edit. Falsy if there are none."""
 
     subscribe: list[Id]
     """Send these first, in this order, with their filters as they are now."""
@@ -38,7 +38,7 @@ class Forward(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forwards(Results[Forward]):
-    """Edits to send to neighbours after many edits, one `Forward` per edit."""
+    """Edits to advertise after many edits, one `Forward` per edit."""
 
     commands: int
     command: I64
@@ -69,13 +69,13 @@ class Forwards(Results[Forward]):
         return Forward(self.ids[begin:sent], self.ids[sent:end])
 
     def table(self) -> pa.Table:
-        """Return all messages in the order in which they are sent: command, action, id."""
+        """Return all messages in sending order: command, action, id."""
         actions = np.where(self.withdraws, "unsubscribe", "subscribe")
         return pa.table({"command": self.command, "action": actions, "id": self.ids})
 
     @classmethod
     def of(cls, forwards: list[Forward]) -> Forwards:
-        """Return the forwards of commands that were done one after the other."""
+        """Combine the forwards of consecutive edits."""
         sizes = np.array([[len(f.subscribe), len(f.unsubscribe)] for f in forwards], np.int64)
         sizes = sizes.reshape(-1, 2)
         return cls(

@@ -1,8 +1,7 @@
-"""The name of an index, and options after a colon: `vcr:side=16x8,overlapped`.
+"""Index names with options after a colon: `vcr:side=16x8,overlapped`.
 
-A structure declares the options that it takes, by name: how each is read, and which argument of
-the structure it becomes. Wherever an index is named (library, shell, Spark, pipelines), it is
-named by such a text.
+A structure declares its options by name: how each is parsed, and the constructor argument that it
+sets. All interfaces (library, shell, Spark, pipelines) use this syntax.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class Option(NamedTuple):
-    """An option of a structure."""
+    """Option of an index structure."""
 
     argument: str
     """The argument of the structure that it becomes."""
@@ -33,19 +32,19 @@ NO_OPTIONS: Options = {}
 
 
 class NamedIndex(NamedTuple):
-    """An index that was asked for: its name, and the arguments that its options became."""
+    """Requested index: its name, and the arguments from its options."""
 
     name: str
     arguments: dict[str, Any]
 
 
 def flag(argument: str) -> Option:
-    """Return an option that is given by its name alone, or as yes or no."""
+    """Return a flag option, given by its name alone, or as yes or no."""
     return Option(argument, "yes or no", _yes_or_no, is_flag=True)
 
 
 def whole(argument: str, least: int, most: int | None = None) -> Option:
-    """Return an option that takes a whole number."""
+    """Return an option that takes an integer."""
     limits = f"{least} or more" if most is None else f"{least} to {most}"
 
     def read(text: str) -> int:
@@ -58,15 +57,15 @@ def whole(argument: str, least: int, most: int | None = None) -> Option:
 
 
 def size(argument: str) -> Option:
-    """Return an option that takes a number of bytes, or of KB, MB or GB."""
+    """Return an option that takes a size in bytes, KB, MB or GB."""
     return Option(argument, "a size such as 500MB or 2GB", _bytes)
 
 
 def read_index(text: str, known: Mapping[str, Options], purpose: str = "") -> NamedIndex:
-    """Read a text such as `vcr:side=16x8,overlapped`.
+    """Parse a text such as `vcr:side=16x8,overlapped`.
 
-    known     all indexes there are, each with its options
-    purpose   what the index is for, for the message about an unknown one
+    known     all available indexes, each with its options
+    purpose   use of the index, for the error about an unknown one
     """
     if not isinstance(text, str):
         raise UsageError(f"an index is named by a text such as 'auto'; given: {abbreviate(text)}")

@@ -1,9 +1,9 @@
-"""A space guessed from data: a type per column, each guess with a line that explains it.
+"""Inference of a space from data: a type per column, with a one-line explanation.
 
-A kind of attribute is possible for a column if `encode` takes all of its values, and if they are
-written as one would expect: `007` is a text and 5.0 is no integer, though both could be read as
-one. Columns are read in batches, and every kind that is still possible is tried on each of them.
-The fields of objects are columns of their own, with a source.
+An attribute type is possible for a column if `encode` accepts all of its values, and if they are
+written in the usual way: `007` is a text and 5.0 is not an integer, though both could be parsed as
+one. Columns are read in batches, and every type that is still possible is tried on each batch.
+Fields of objects become columns of their own, with a source.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SUITS: dict[str, type[Attribute]] = {"number": Number, "moment": Timestamp}
 
 
 def infer_attributes(value: Any, *, bounds: bool) -> tuple[list[Attribute], dict[str, str]]:
-    """Return the attributes of a file or table, and the guess about each column: `Space.infer`."""
+    """Infer the attributes of a file or table, and explain each column; see `Space.infer`."""
     columns: dict[Fields, _Column] = {}
     nameless: dict[str, str] = {}
     rows = 0
@@ -96,7 +96,7 @@ def infer_attributes(value: Any, *, bounds: bool) -> tuple[list[Attribute], dict
 
 
 def _flat(path: Fields, values: Values) -> Iterator[tuple[Fields, Values]]:
-    """Yield a column; of one with objects, their fields instead, each with its path."""
+    """Yield a column with its path; a column of objects is split into its fields."""
     fields: dict[str, Values] = {}
     if not isinstance(values, list):
         if pa.types.is_struct(values.type):
@@ -115,7 +115,7 @@ def _flat(path: Fields, values: Values) -> Iterator[tuple[Fields, Values]]:
 
 
 def _consistent(columns: dict[Fields, _Column]) -> dict[Fields, _Column]:
-    """Return columns without those that have objects in some batches alone, and their fields."""
+    """Drop columns that have objects in only some batches, together with their fields."""
     within = {path[:length] for path in columns for length in range(1, len(path))}
     for path in within & columns.keys():
         if columns[path].count:
@@ -131,7 +131,7 @@ def _consistent(columns: dict[Fields, _Column]) -> dict[Fields, _Column]:
 
 
 def _batches(value: Any) -> Iterator[tuple[Batch, str]]:
-    """Yield batches with the numbers of rows in their file, and its name if there are several."""
+    """Yield batches with their row numbers per file, and the file's name if there are several."""
     if not isinstance(value, str | Path):
         for batch in batches_of(value, "events"):
             yield batch, ""
@@ -143,7 +143,7 @@ def _batches(value: Any) -> Iterator[tuple[Batch, str]]:
 
 
 def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:
-    """Return the columns that can't be attributes because of their names, and why."""
+    """Return the columns whose names rule them out as attributes, with the reasons."""
     sources: dict[Fields, str] = {}
     taken: dict[str, str] = {}
     # Of price and price_lo, price is the attribute; of order_id and id within order, order_id.
@@ -167,7 +167,7 @@ def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:
 
 
 class _Tried:
-    """A kind that has taken all values of a column so far."""
+    """Attribute type that has accepted all values of a column so far."""
 
     def __init__(self, attribute: Attribute):
         self.attribute = attribute
@@ -176,7 +176,7 @@ class _Tried:
         self.all_whole = True
 
     def add(self, coordinates: F64, count: int) -> None:
-        """Count coordinates, of which `count` aren't those of a null."""
+        """Update the statistics with coordinates, of which `count` are not null."""
         finite = coordinates[np.isfinite(coordinates)]
         self.lo = float(finite.min(initial=self.lo))
         self.hi = float(finite.max(initial=self.hi))
@@ -185,7 +185,7 @@ class _Tried:
 
 
 class _Column:
-    """Findings about a column after some batches."""
+    """Statistics of a column over the batches read so far."""
 
     def __init__(self, path: Fields):
         self.name = path[0] if len(path) == 1 else "_".join(path)
@@ -204,16 +204,16 @@ class _Column:
         """Why it isn't what most of its texts are."""
 
     def _made(self, kind: Any, *options: Any) -> Any:
-        """Return an attribute of a kind, under its name."""
+        """Return an attribute of a type, with the column's name."""
         return kind(self.name, *options, source=self.source)
 
     def mix(self, kind: str) -> None:
-        """Record values of another type, which no attribute accepts."""
+        """Record a mixture of types, which no attribute accepts."""
         self.types[kind] = None
         self.possible.clear()
 
     def add(self, values: Values, rows: I64, file: str) -> None:
-        """Count the values of a batch."""
+        """Add the values of a batch to the statistics."""
         if not isinstance(values, list) and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         nulls = _nulls(values)
@@ -245,7 +245,7 @@ class _Column:
         rejected: Bool,
         wrong: Bool,
     ) -> None:
-        """Remember why a kind isn't possible, where a person would have expected it."""
+        """Record why a type was ruled out, if a user would have expected it."""
         count = len(values) - _nulls(values)
         shown = f"{abbreviate(text_at(values, index))} in {where}"
         if "text" in self.types:
@@ -255,7 +255,7 @@ class _Column:
             self.rejected = f"{explain(attribute, values, index)}: {shown}"
 
     def guess(self, rows: int, *, bounds: bool) -> tuple[Attribute | None, str]:
-        """Return the attribute, if it can be one, and why it is that."""
+        """Return the inferred attribute, or `None`, with the reason."""
         if not self.count:
             return None, f"it has no value in {_counted(rows, 'row')}"
         if not self.possible:
@@ -278,7 +278,7 @@ class _Column:
         return attribute, text + self.nearly
 
     def _texts(self, end: str) -> tuple[Attribute, str]:
-        """Return a category, hierarchy or string."""
+        """Infer a category, hierarchy or string."""
         if self.nearly:
             return self._made(String), f"string{end}"
         values = sorted(self.distinct)
@@ -306,7 +306,7 @@ class _Column:
 
 
 def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
-    """Return a number, integer or timestamp."""
+    """Infer a number, integer or timestamp."""
     attribute = tried.attribute
     if tried.lo > tried.hi:
         return attribute, f"{attribute.type}, no value but NaN{end}"
@@ -327,7 +327,7 @@ def _nulls(values: Values) -> int:
 
 
 def _types(values: Values) -> Iterator[str]:
-    """Yield what types the values of a column have, in a user's words."""
+    """Yield the types of the values of a column, in the user's terms."""
     if isinstance(values, list):
         for value_ in {type(value): value for value in values if value is not None}.values():
             if not _is_nan(value_):  # which is a missing value among values of any type
@@ -346,7 +346,7 @@ def _types(values: Values) -> Iterator[str]:
 
 
 def _oddly_written(kind: type[Attribute], values: Values) -> Any:
-    """Return which values can be read as a kind, but aren't written like one."""
+    """Return a mask of the values that parse as a type but are not written like one."""
     if isinstance(values, list):
         return np.array([not _as_expected(kind, value) for value in values], np.bool_)
     odd = np.zeros(len(values), np.bool_)
@@ -372,7 +372,7 @@ def _as_expected(kind: type[Attribute], value: Any) -> bool:
 
 
 def _is_nan(value: Any) -> bool:
-    """Whether a value isn't equal to itself, as NaN and NaT aren't."""
+    """Return whether a value is not equal to itself, like NaN and NaT."""
     try:
         return bool(value != value)
     except Exception:  # an array, `pd.NA`, or an object whose own methods raise
@@ -380,7 +380,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _tree(values: list[str], mark: str) -> Any:
-    """Return paths as a tree whose concepts are what they begin with; `None`: they are no paths."""
+    """Return paths as a tree of their prefixes; `None` if they are not paths."""
     root: dict[str, Any] = {}
     concepts = set()
     for value in values:

@@ -1,8 +1,8 @@
-"""Boxes of a set in the simplest form, as filters have theirs.
+"""Normal form of the boxes of a set, as for filters.
 
-A filter has no box that lies inside another one, and no two that could be one. Cover and relaxed
-ranking look at single boxes, so what they answer depends on it. Arrays that a caller made are
-brought to the same form: then a set of boxes means what a filter of these boxes means.
+In a filter, no box lies inside another one, and no two can be merged. Covering and relaxed ranking
+consider single boxes, so their results depend on this form. Arrays from a caller are normalized the
+same way, so a set of boxes is equivalent to a filter of these boxes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rangecast.model.space import Space
 
 
 def simplest(boxes: Boxes, space: Space) -> Boxes:
-    """Return a set without boxes that lie inside others of their subscription, or make one box.
+    """Drop boxes that lie inside others of their subscription, and merge those that form one box.
 
-    Bounds stay as they are, also those that no value of the space has.
+    Bounds stay unchanged, even if no value of the space has them.
     """
     if len(boxes.lo) == boxes.rows:
         return boxes
@@ -44,7 +44,7 @@ def simplest(boxes: Boxes, space: Space) -> Boxes:
 
 
 def _simplest(lo: F64, hi: F64, space: Space) -> tuple[F64, F64]:
-    """Return the boxes of one subscription in the simplest form."""
+    """Return the boxes of one subscription in normal form."""
     region = absorbed(
         tuple(
             (axis, (ends,))
@@ -61,7 +61,7 @@ def _simplest(lo: F64, hi: F64, space: Space) -> tuple[F64, F64]:
 
 
 def _doubtful(boxes: Boxes, space: Space) -> I64:
-    """Return the rows of which two boxes lie inside one another, or may make one box."""
+    """Return the rows with boxes that are nested or may be mergeable."""
     sizes = np.diff(boxes.box_offsets)
     some = np.flatnonzero((sizes > 1)[boxes.owner])
     owner: I32 = boxes.owner[some]
@@ -83,7 +83,7 @@ def _doubtful(boxes: Boxes, space: Space) -> I64:
 
 
 def _on_grid(lo: F64, hi: F64, space: Space) -> tuple[F64, F64, Bool]:
-    """Return bounds on the grids and within the domains, and which attributes have whole steps."""
+    """Snap bounds to the grids and domains; also return which attributes have integer steps."""
     mentioned = ~((lo == -np.inf) & (hi == np.inf))
     step = np.array([attribute.type != "number" for attribute in space])
     least, most = np.array([attribute.domain for attribute in space]).T

@@ -1,15 +1,15 @@
-"""Snapshots: a folder of arrays that map read-only into memory, with a manifest.
+"""Snapshots: a folder of arrays that are memory-mapped read-only, with a manifest.
 
     manifest.json   format, version, kind, meta (plain data), arrays: name -> file, dtype, shape,
                     bytes, sha256; and a sha256 of the manifest itself
     <name>.bin      one array, raw and C-contiguous
 
-The folder is written under another name, flushed to disk, and renamed when it is complete; so it
-is there whole or not at all. Reading checks every byte once, unless it is off (`verify=False`
-for the many processes of a host that share one snapshot that was checked before).
+The folder is written under a temporary name, flushed to disk, and renamed when it is complete, so
+it appears whole or not at all. Reading verifies all checksums, unless `verify=False`, for many
+processes on a host that share a snapshot that was verified before.
 
-`save_arrays` and `load_arrays` serve every structure; `save_boxes` and `load_boxes` are the
-snapshot of a set of subscriptions.
+`save_arrays` and `load_arrays` serve every structure; `save_boxes` and `load_boxes` are for sets
+of subscriptions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def save_arrays(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a snapshot. One that already exists is rejected, or replaced with `overwrite`."""
+    """Write a snapshot. An existing one is an error, or replaced with `overwrite`."""
     target = Path(path)
     check_free(target, overwrite=overwrite)
     try:
@@ -66,7 +66,7 @@ def save_arrays(
 
 
 def check_free(path: str | Path, *, overwrite: bool = False) -> None:
-    """Reject a name for a snapshot that something has, unless that may be overwritten."""
+    """Reject a snapshot path that exists, unless it may be overwritten."""
     flag("overwrite", overwrite)
     if not os.path.lexists(path):
         return
@@ -88,7 +88,7 @@ def check_free(path: str | Path, *, overwrite: bool = False) -> None:
 def load_arrays(
     path: str | Path, kind: str, *, verify: bool = True
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Map the arrays of a snapshot into memory, read-only, and return them with the meta data."""
+    """Memory-map the arrays of a snapshot, read-only, and return them with the metadata."""
     while True:
         with _opened(Path(path)) as folder:
             try:
@@ -111,14 +111,14 @@ def _load(folder: _Folder, kind: str, *, verify: bool) -> tuple[Arrays, dict[str
 
 
 def save_boxes(path: str | Path, boxes: Boxes, space: Space, *, overwrite: bool = False) -> None:
-    """Write a set of subscriptions with its space and the strings that it mentions."""
+    """Write a set of subscriptions with its space and vocabularies."""
     counts = {"subscriptions": boxes.rows, "boxes": len(boxes.lo)}
     meta = space_meta(space) | counts
     save_arrays(path, "boxes", box_arrays(boxes), meta, overwrite=overwrite)
 
 
 def load_boxes(path: str | Path, *, verify: bool = True) -> tuple[Boxes, Space]:
-    """Map a set of subscriptions into memory, with its space."""
+    """Memory-map a set of subscriptions; return it with its space."""
     arrays, meta = load_arrays(path, "boxes", verify=verify)
     space = space_of_meta(meta)
     return boxes_of_arrays(arrays, space), space
@@ -133,34 +133,34 @@ def box_arrays(boxes: Boxes) -> Arrays:
 
 
 def boxes_of_arrays(arrays: Mapping[str, AnyArray], space: Space | None) -> Boxes:
-    """Return the set of subscriptions of plain arrays, without a copy."""
+    """Return the set of subscriptions from plain arrays, without copying."""
     bounds = arrays["lo"], arrays["hi"], arrays["owner"]
     return Boxes(*bounds, ids_of_buffers(arrays), arrays["scores"], arrays.get("weights"), space)
 
 
 def space_meta(space: Space) -> dict[str, Any]:
-    """Return a space and the strings that its subscriptions mention, as meta data."""
+    """Return a space and its vocabularies as metadata."""
     return {"space": space.to_toml(), "vocabularies": space.vocabularies}
 
 
 def space_of_meta(meta: Mapping[str, Any]) -> Space:
-    """Return the space of meta data."""
+    """Return the space from metadata."""
     fixed = Space.from_toml(meta["space"])
     return Space.from_definition(fixed.definition(), meta["vocabularies"])
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, AnyArray]) -> Arrays:
-    """Return the arrays of one part of a set under names of its own."""
+    """Add a prefix to the names of arrays."""
     return {prefix + name: array for name, array in arrays.items()}
 
 
 def without_prefix(prefix: str, arrays: Mapping[str, AnyArray]) -> Arrays:
-    """Return the arrays of one part of a set again."""
+    """Return the arrays with a prefix, under their original names."""
     return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
 
 
 def id_buffers(ids: pa.Array) -> Arrays:
-    """Return an array of ids as plain arrays."""
+    """Return an Arrow array of ids as plain arrays."""
     if pa.types.is_integer(ids.type):
         return {"ids": ids.to_numpy()}
     packed = pa.concat_arrays([ids.cast(pa.large_string())])  # so that the offsets begin at 0
@@ -172,7 +172,7 @@ def id_buffers(ids: pa.Array) -> Arrays:
 
 
 def ids_of_buffers(arrays: Mapping[str, AnyArray]) -> pa.Array:
-    """Return the ids of plain arrays, without a copy."""
+    """Return ids from plain arrays, without copying."""
     if "ids" in arrays:
         return pa.array(arrays["ids"])
     ends, text = arrays["id_ends"], arrays["id_text"]
@@ -181,14 +181,14 @@ def ids_of_buffers(arrays: Mapping[str, AnyArray]) -> pa.Array:
 
 
 class _Folder:
-    """An open snapshot: all its files are those of one version, also while it is overwritten."""
+    """Open snapshot folder: all files belong to one version, even if it is overwritten."""
 
     def __init__(self, path: Path, handle: int):
         self.path = path
         self._handle = handle
 
     def was_replaced(self) -> bool:
-        """Return whether the name belongs to another folder by now, or to none."""
+        """Return whether the path now refers to another folder, or to none."""
         try:
             return not os.path.samestat(self.path.stat(), os.fstat(self._handle))
         except OSError:
@@ -225,7 +225,7 @@ class _Folder:
         return body
 
     def map(self, name: str, entry: Mapping[str, Any], *, verify: bool) -> AnyArray:
-        """Map an array into memory."""
+        """Memory-map an array."""
         try:
             with self._open(entry["file"]) as file:
                 size = os.fstat(file.fileno()).st_size

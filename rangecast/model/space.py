@@ -1,4 +1,4 @@
-"""A space: the ordered attributes that subscriptions and events speak of, read from TOML."""
+"""Space: the ordered attributes of subscriptions and events, read from TOML."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOT_ATTRIBUTES = """a space is made of a list of attributes
 
 
 class Space:
-    """An ordered list of named attributes; attribute `j` is axis `j` of every array."""
+    """Ordered list of named attributes; attribute `j` is axis `j` of every array."""
 
     def __init__(self, attributes: Iterable[Attribute]):
         if isinstance(attributes, str | Mapping) or not isinstance(attributes, Iterable):
@@ -127,16 +127,16 @@ class Space:
 
     @property
     def _own(self) -> list[Attribute]:
-        """The attributes without those that texts imply."""
+        """Declared attributes, without those that texts imply."""
         return [attribute for attribute in self.attributes if attribute.of is None]
 
     @property
     def valued(self) -> tuple[Attribute, ...]:
-        """The attributes that events have columns of: no locations, arithmetic and patterns."""
+        """Attributes with event columns: all but locations, arithmetic and patterns."""
         return tuple(attribute for attribute in self._own if not isinstance(attribute, Residual))
 
     def axis(self, name: str) -> int:
-        """Return the place of an attribute."""
+        """Return the index of an attribute."""
         try:
             return self.axes[name]
         except KeyError:
@@ -144,11 +144,11 @@ class Space:
 
     @property
     def vocabularies(self) -> dict[str, list[str]]:
-        """The strings that subscriptions mention, by attribute: what a snapshot must carry."""
+        """Vocabularies by attribute: the texts that subscriptions mention, saved in snapshots."""
         return {a.name: list(a.vocabulary) for a in self.attributes if isinstance(a, String)}
 
     def definition(self) -> dict[str, Any]:
-        """Return the space as plain data, as its TOML file holds it."""
+        """Return the space as plain data, as in its TOML file."""
         declared = [a for a in self.attributes if a.name not in self._implied]
         return {"attribute": [a.definition() for a in declared]}
 
@@ -156,7 +156,7 @@ class Space:
     def from_definition(
         cls, data: Mapping[str, Any], vocabularies: Mapping[str, list[str]] | None = None
     ) -> Space:
-        """Return the space of plain data; the inverse of `definition`."""
+        """Create a space from plain data; the inverse of `definition`."""
         unknown = [key for key in data if key != "attribute"]
         tables = data.get("attribute")
         if unknown or not isinstance(tables, list) or not tables:
@@ -167,11 +167,11 @@ class Space:
 
     @classmethod
     def infer(cls, events: Any, *, bounds: bool = False) -> Space:
-        """Guess a space from data: a file, a table, a DataFrame, a list of dicts.
+        """Infer a space from data: a file, a table, a DataFrame, a list of dicts.
 
-        `guesses` says of each column what it was taken for and why, also of those that were left
-        out; `save` writes it as comments. Correct the file where a guess is wrong. Fields within
-        fields become attributes with a `source`.
+        `guesses` explains the type of each column, including those that were left out; `save`
+        writes it as comments. Correct the file where a guess is wrong. Nested fields become
+        attributes with a `source`.
 
         bounds   give ordered attributes the `min` and `max` of the data; events outside would be
                  rejected
@@ -184,7 +184,7 @@ class Space:
         return space
 
     def without_sources(self) -> Space:
-        """Return the space of events whose values are under the names of attributes."""
+        """Return the space with sources removed: values are under the names of attributes."""
         plain = [
             {key: value for key, value in attribute.definition().items() if key != "source"}
             for attribute in self.attributes
@@ -197,7 +197,7 @@ class Space:
         return Space.from_definition({"attribute": plain}, self.vocabularies)
 
     def to_toml(self) -> str:
-        """Return the space as TOML; guesses are comments."""
+        """Return the space as TOML, with guesses as comments."""
         left_out = [name for name in self.guesses if name not in self.axes]
         head = "".join(map(self._comment, left_out))
         declared = [
@@ -212,7 +212,7 @@ class Space:
 
     @classmethod
     def from_toml(cls, text: str) -> Space:
-        """Read a space from TOML."""
+        """Parse a space from TOML."""
         try:
             return cls.from_definition(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -229,7 +229,7 @@ class Space:
             raise SpaceError(f"{path}: {error}") from None
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the space to a TOML file; one that exists is rejected, or replaced if asked for."""
+        """Write the space to a TOML file; an existing file is an error unless `overwrite`."""
         if not flag("overwrite", overwrite) and os.path.lexists(path):
             raise SpaceError(
                 f"{path}: already exists\n"
@@ -244,7 +244,7 @@ class Space:
 def _with_coordinates(
     declared: tuple[Attribute, ...],
 ) -> tuple[tuple[Attribute, ...], frozenset[str]]:
-    """Return attributes with those that they imply, and the names of these.
+    """Add the attributes that others imply; return all, and the names of the implied ones.
 
     A place implies its coordinates, a text its patterns and its order.
     """
@@ -283,7 +283,7 @@ def _toml_of(attribute: Attribute) -> str:
 
 
 def commented(name: str, guess: str) -> str:
-    """Return a guess as one line that can be shown and be a comment."""
+    """Return a guess as one line, for display or as a comment."""
     return f"{name if name.isprintable() else repr(name)}: {guess}"
 
 

@@ -1,8 +1,8 @@
-"""A batch of events on several threads: how many, which events each takes, and the work itself.
+"""Multithreaded processing of a batch of events: number of threads, chunks and execution.
 
-Kernels let other threads run, so threads that call them use several cores. A thread takes a piece
-of the events at a time, and keeps what it found as a piece of the result: nothing is copied
-together, and no thread waits for another one, but for the end.
+Kernels release the GIL, so threads that call them use several cores. A thread takes one chunk of
+events at a time and keeps its result as one chunk: nothing is concatenated, and threads wait for
+one another only at the end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ used again for the next ones, while large arrays go back to the system, page by 
 
 
 def usable_cores() -> int:
-    """Return on how many cores this process may run."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def number_of_threads(threads: Threads, events: int) -> int:
-    """Return how many threads answer this many events."""
+    """Return the number of threads to use for this many events."""
     if threads == "auto":
         return max(1, min(usable_cores(), events // MIN_EVENTS))
     if isinstance(threads, str):
@@ -50,7 +50,7 @@ def number_of_threads(threads: Threads, events: int) -> int:
 
 
 def pieces_of(events: int, threads: int) -> list[slice]:
-    """Return the events that are taken together, one after the other."""
+    """Split events into consecutive chunks."""
     turns = max(1, min(_TURNS, events // (threads * _PIECE)))
     size = -(-events // (threads * turns))
     if size > LANES:  # structures take this many events together
@@ -61,7 +61,7 @@ def pieces_of(events: int, threads: int) -> list[slice]:
 def side_by_side(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], threads: int
 ) -> list[Result]:
-    """Return what `work` makes of each piece, in order; the thread that calls is one of them."""
+    """Apply `work` to each piece in parallel, on this thread, too; return the results in order."""
     results = dict[int, Result]()
     waiting = iter(range(len(pieces)))  # its next item can be taken by any thread
 

@@ -1,1 +1,1 @@
-"""Answers to batches of events: the interface of an answerer, results, and the merge of parts."""
+"""Answers to batches of events: the answerer interface, results, and merging of parts."""

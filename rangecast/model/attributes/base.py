@@ -1,20 +1,20 @@
-"""The kinds of attribute, and how each turns a value into one float64 coordinate.
+"""Attribute types, and how each maps a value to one float64 coordinate.
 
-A coordinate is compared, never computed with. Everything the rest of the package needs to know
-of a kind is here, in `timestamps` and in `text_attributes`, on single values; `encode` does the
-same on whole Arrow columns and is held to them by a property test.
+Coordinates are only compared, never computed with. This module, `timestamps` and `text` define the
+attribute types on single values; `encoding` does the same on whole Arrow columns, and a property
+test compares the two.
 
     kind        coordinate                           order    grid
     number      the nearest double                   yes      every double
-    integer     itself, if a double carries it       yes      the integers that a double carries
+    integer     itself, if a double represents it    yes      the integers that a double represents
     timestamp   microseconds since 1970 in UTC       yes      as integer
     boolean     0 or 1                               no       0, 1
-    category    place in the list of values          no       0 .. n-1
-    string      place in the vocabulary, or OTHER    no       0 .. n-1, OTHER
+    category    index in the list of values          no       0 .. n-1
+    string      index in the vocabulary, or OTHER    no       0 .. n-1, OTHER
     hierarchy   leaf number, depth first             no       0 .. n-1; a concept is a range
 
-The answer to a bound is again a coordinate: `at_least(5)` is the least coordinate of the grid
-that is not below 5, so that no later code ever sees an open bound.
+A bound is also a coordinate: `at_least(5)` is the least coordinate of the grid that is not below 5,
+so no later code has to handle open bounds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NanMeaning(StrEnum):
 
 
 class Attribute:
-    """One named axis of a space."""
+    """Named axis of a space."""
 
     type: ClassVar[str]
     ordered: ClassVar[bool] = False
@@ -237,7 +237,7 @@ class Integer(Ordered):
 
 
 class Boolean(Attribute):
-    """True or false."""
+    """Boolean: true or false."""
 
     type = "boolean"
 

@@ -36,7 +36,7 @@ class _Named(Attribute):
 
 
 class Category(_Named):
-    """One of a list of values."""
+    """One value of a fixed list."""
 
     type = "category"
 

@@ -43,7 +43,7 @@ class _Segment:
 
 
 class TextStore:
-    """Texts by their handles."""
+    """Store of texts by handle."""
 
     def __init__(self) -> None:
         self._reset()

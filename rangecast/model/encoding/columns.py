@@ -295,7 +295,7 @@ def _is_nothing(attribute: Attribute, value: Any) -> bool:
 
 
 def _each(values: list[Any], convert: Callable[[Any], float]) -> tuple[F64, Bool]:
-    """Convert values one by one."""
+    """Convert values one by one; return coordinates and a mask of the rejected ones."""
     coordinates = np.full(len(values), np.nan)
     for index, value in enumerate(values):
         with suppress(InvalidValueError):

@@ -143,7 +143,7 @@ class _Reading:
             raise fault(self.text, word.start, word.end, problem, hint) from None
 
     def shapes(self, node: Condition, negated: bool) -> Region:
-        """Return the boxes that cover the shape of a call, or the whole space if it is negated."""
+        """Return the boxes that cover the shape of a call, or the whole domain if it is negated."""
         at = node.name.start
         try:
             call = read_call(str(node.name))

@@ -1,4 +1,4 @@
-"""The syntax of filters: text to a small tree of conditions, before any attribute is looked up.
+"""Grammar of filters: parses a text to a tree of conditions, without looking up attributes.
 
     any        all { or all }
     all        term { and term }
@@ -11,13 +11,13 @@
                words ( name ) has [all | any] values
     values     value | ( value {, value} )
 
-A comparison of a text may end with `ignore case`. The words of such conditions are no keywords:
-they mean something where no other word can stand.
+A comparison of a text may end with `ignore case`. The words of text conditions are not reserved:
+they are recognized only where no other token is valid.
 
-One method reads one rule and looks one word ahead. The tree is flat: `and` and `or` take any number
-of parts, `not` is a flag, and the depth is bounded by that of parentheses.
+Each method parses one rule with one token of lookahead. The tree is flat: `and` and `or` take any
+number of parts, `not` is a flag, and the depth is bounded by that of parentheses.
 
-Cost: linear in the text. What a condition means is decided in `compile`.
+Cost: linear in the text. `compile` determines the meaning of a condition.
 """
 
 from __future__ import annotations

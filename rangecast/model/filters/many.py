@@ -320,7 +320,7 @@ def boxes_of_texts(
 
 
 class _Parsed:
-    """Number of texts that this process has parsed one by one."""
+    """Counter of the texts that this process has parsed one by one."""
 
     count = 0
 

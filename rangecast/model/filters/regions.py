@@ -281,7 +281,7 @@ class _Merging:
     """Merges boxes that are equal on all axes but one, where their ranges overlap or touch.
 
     `shelves` maps a box without one of its axes to the ranges on this axis. They never touch, so
-    only the neighbors of a new range can. Each merge removes one box.
+    only the neighbours of a new range can. Each merge removes one box.
     """
 
     def __init__(self, attributes: Sequence[Attribute], region: Region):

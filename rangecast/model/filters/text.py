@@ -94,7 +94,7 @@ def without_covers(space: Space, products: list[Product]) -> list[Product]:
 def _implied(
     space: Space, place: Place, ranges: Ranges, sides: list[int]
 ) -> Iterator[list[tuple[Product, bool]]]:
-    """Yield the bounds that a conjunction implies: the cover of a literal, or the whole space."""
+    """Yield the bounds that a conjunction implies: the cover of a literal, or the whole domain."""
     domains = [(a, (space.attributes[a].domain,)) for a in sides]
     for literal in literals_of(place, place.literal(ranges[0][0])):
         if literal.negated:

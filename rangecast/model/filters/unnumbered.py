@@ -1,12 +1,11 @@
-"""Filters parsed before the words of strings have their numbers.
+"""Parsing of filters before the words of strings are numbered.
 
-A range of words speaks of their numbers, and these depend on all words of a set. So that a text is
-parsed once, it is first read with numbers that hold within it alone: its words in order, with room
-between two and before the first. When all words of the set are known and numbered, the boxes get
-the true numbers. That is the same as parsing again, box by box, where the true numbers are in the
-same order and have room as well: all that is done with ranges then goes the same way. If some of
-them touch, boxes may become one: simple for a filter that only lists values, and the text of any
-other is parsed again.
+Ranges of words refer to word numbers, which depend on all words of a set. To parse each text only
+once, it is first parsed with provisional numbers: its words in order, with gaps between them and
+before the first. Once all words of the set are numbered, the boxes get the final numbers. The
+result equals that of parsing again if the final numbers have the same order and have gaps, too,
+because all operations on ranges then behave the same. If some of them are adjacent, boxes may
+merge: that is simple for a filter that only lists values; any other text is parsed again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _STEP = 4
 
 
 class _Words(String):
-    """A string attribute whose words are numbered within one text."""
+    """String attribute with provisional word numbers, local to one text."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -57,7 +56,7 @@ class _Words(String):
 
 
 class _Residual(Residual):
-    """A residual whose words are numbered within one text, in the order in which they come."""
+    """Residual attribute with provisional numbers, local to one text, in order of appearance."""
 
     mentioned: dict[str, float]
     is_sure = True
@@ -78,19 +77,19 @@ class _Residual(Residual):
 
 
 class _Location(_Residual, Location):
-    """The same of a location."""
+    """Location attribute with provisional numbers."""
 
 
 class _Point(_Residual, Point):
-    """The same of a point."""
+    """Point attribute with provisional numbers."""
 
 
 class _Arithmetic(_Residual, Arithmetic):
-    """The same of arithmetic."""
+    """Arithmetic attribute with provisional numbers."""
 
 
 class _Patterns(_Residual, Patterns):
-    """The same of the patterns of a text."""
+    """Pattern attribute with provisional numbers."""
 
 
 _LIKE: dict[type[String], type[_Residual]] = {
@@ -102,7 +101,7 @@ _LIKE: dict[type[String], type[_Residual]] = {
 
 
 def _first_words(attribute: String) -> _Words | _Residual:
-    """Return an attribute that numbers words within one text."""
+    """Return a copy of an attribute with provisional numbers."""
     if not isinstance(attribute, Residual):
         return _Words(attribute.name)
     made: _Residual = object.__new__(_LIKE[type(attribute)])
@@ -113,7 +112,7 @@ def _first_words(attribute: String) -> _Words | _Residual:
 
 
 class FirstReading:
-    """Parses texts, and collects the words that they mention."""
+    """Parses texts with provisional numbers, and collects the words that they mention."""
 
     def __init__(self, space: Space):
         self._words = {
@@ -129,7 +128,7 @@ class FirstReading:
         """Words that no earlier text mentioned, with their attributes' axes; the caller clears."""
 
     def read(self, text: Any) -> bytes | None:
-        """Return what `numbered` takes; `None` if the text must be parsed again, or is rejected."""
+        """Parse a text for `numbered`; `None` if it is rejected or must be parsed again."""
         if not isinstance(text, str):
             return None
         quoted = {word_[1:-1].replace(word_[0] * 2, word_[0]) for word_ in _QUOTED.findall(text)}
@@ -157,7 +156,7 @@ class FirstReading:
 
 
 def numbered(read: bytes, space: Space) -> Filter | None:
-    """Return a filter with the words' numbers in `space`; `None`: its text must be parsed again."""
+    """Return a filter with the final numbers of `space`; `None` if it must be parsed again."""
     is_plain, words, boxes = marshal.loads(read)
     numbers: dict[int, dict[float, float]] = {}
     has_room = True
@@ -194,7 +193,7 @@ def _box(box: Box, numbers: dict[int, dict[float, float]]) -> Box:
 
 
 def _listed(space: Space, found: list[Box]) -> Filter:
-    """Return the filter of all combinations of some ranges; those that touch become one."""
+    """Return the filter of all combinations of the ranges; adjacent ranges are merged."""
     sets: dict[int, set[Interval]] = {}
     for box in found:
         for axis, lo, hi in box:

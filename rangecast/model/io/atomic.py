@@ -1,13 +1,13 @@
-"""Whole files and folders: each appears complete under its name, or not at all.
+"""Atomic writes: a file or folder appears complete under its name, or not at all.
 
-    .<name>.<token>.partial   where a file or folder is written; the token is unique per attempt
-    .<name>.<token>.old       what a folder replaced, where two folders can't be exchanged at once
+    .<name>.<token>.partial   file or folder being written; the token is unique per attempt
+    .<name>.<token>.old       replaced folder, where two folders cannot be exchanged atomically
 
-The bytes reach the disk before the name does, and the name before the call returns. Writers of one
-name never share a temporary file, whatever their process or thread: the last one to finish wins,
-and readers see one whole version after another. A writer holds a lock (flock) on what it writes.
-So the next writer of the name removes what a crashed one has left, even where both processes have
-the same id, as in a container that was restarted.
+The data is flushed to disk before the rename, and the rename before the call returns. Writers of
+the same name never share a temporary file, in any process or thread: the last one to finish wins,
+and readers always see a complete version. A writer holds a lock (flock) on its temporary file. So
+the next writer of the name can remove what a crashed one has left, even if both processes have the
+same id, as in a restarted container.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 class PendingFile:
-    """A file that is being written: `commit` gives it its name, `discard` removes it.
+    """File being written: `commit` gives it its name, `discard` removes it.
 
-    A symbolic link stays one: its target is replaced. A pipe or a device is written directly.
+    A symbolic link is kept and its target replaced. A pipe or a device is written directly.
     """
 
     def __init__(self, path: str | Path):
@@ -70,7 +70,7 @@ class PendingFile:
             os.fchmod(self.file.fileno(), stat.S_IMODE(target.stat().st_mode))
 
     def commit(self) -> None:
-        """Flush the file to the disk and give it its name."""
+        """Flush the file to disk and rename it to its final name."""
         self.file.flush()
         if self._target is None:
             self.file.close()
@@ -88,7 +88,7 @@ class PendingFile:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """Write a file: it takes its name when the block ends, and is gone if the block raises."""
+    """Write a file that gets its name when the block ends, and is removed if the block raises."""
     pending = PendingFile(path)
     try:
         yield pending.file
@@ -98,7 +98,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: str | Path, data: bytes, *, mode: int | None = None) -> None:
-    """Write a file with these bytes, and these rights if given."""
+    """Write bytes to a file atomically, with these permissions if given."""
     with atomic_file(path) as file:
         file.write(data)
         if mode is not None:
@@ -107,10 +107,10 @@ def write_whole(path: str | Path, data: bytes, *, mode: int | None = None) -> No
 
 @contextmanager
 def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Write a folder: the block fills an empty one, which takes its name when the block ends.
+    """Write a folder: the block fills a temporary one, which is renamed when the block ends.
 
-    The files in it must have been flushed by then (`durable.write_bytes`). A name that is taken
-    raises `FileExistsError`; with `overwrite`, what has the name is replaced and removed.
+    Its files must be flushed by then (`durable.write_bytes`). An existing name raises
+    `FileExistsError`; with `overwrite`, it is replaced and removed.
     """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
 
 
 def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename a folder to its name; after an exchange, `partial` is what was replaced."""
+    """Rename a folder to its final name; after an exchange, `partial` is the replaced folder."""
     while True:
         try:
             _rename_new(partial, target)
@@ -168,7 +168,7 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
 
 
 def _rename_new(source: Path, target: Path) -> None:
-    """Rename a folder to a name that must be free."""
+    """Rename a folder to a name that must not exist."""
     try:
         _rename(source, target, _NO_REPLACE)
     except OSError as error:
@@ -178,7 +178,7 @@ def _rename_new(source: Path, target: Path) -> None:
 
 
 def _rename(source: Path, target: Path, flag: int) -> None:
-    """Call Linux's `renameat2`, which replaces nothing or exchanges both names."""
+    """Call Linux's `renameat2`, to rename without replacing or to exchange both names."""
     call = getattr(_libc(), "renameat2", None)
     code = errno.ENOSYS
     if call is not None:
@@ -203,7 +203,7 @@ def _stem(target: Path) -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what writers of this name left that have crashed."""
+    """Remove the temporary files that crashed writers of this name left behind."""
     begin = f".{_stem(target)}."
     try:
         with os.scandir(target.parent) as entries:
@@ -233,7 +233,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def _lock(handle: int) -> bool:
-    """Lock an open file or folder; return whether that is known to have worked."""
+    """Lock an open file or folder; return whether the lock is known to be held."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -252,7 +252,7 @@ def _is_special(target: Path) -> bool:
 
 
 def _close_and_remove(opened: list[IO[bytes]], partial: Path | None, owner: int) -> None:
-    """Remove a file that wasn't finished; a forked process leaves its parent's alone."""
+    """Remove an unfinished file; a forked process leaves its parent's alone."""
     for file in opened:
         with suppress(OSError):
             file.close()

@@ -1,8 +1,8 @@
-"""Rows being read: columns as they were given, before an attribute says what they mean.
+"""Batches of raw rows: columns as given, before they are interpreted by attributes.
 
-A column is an Arrow array. Where its values have no one Arrow type that holds them all exactly (a
-text beside a number, 1.5 beside 2^53 + 1), it is a list of Python values: what becomes of a value
-must not depend on its neighbours.
+A column is an Arrow array. If no single Arrow type represents all values exactly (a text and a
+number, 1.5 and 2^53 + 1), it is a list of Python values: the meaning of a value must not depend on
+the other values.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LONGEST_INTEGER = 10_000
 
 
 class Batch(NamedTuple):
-    """Some rows, the number of each, counted from 0, and their columns."""
+    """Batch of rows: row numbers, counted from 0, and columns."""
 
     rows: I64
     columns: dict[str, Values]
 
     @classmethod
     def of(cls, data: pa.RecordBatch, first: int = 0) -> Batch:
-        """Return the rows of a record batch, numbered from `first` on."""
+        """Return the rows of a record batch, numbered from `first`."""
         check_distinct(data.schema.names)
         columns = {
             # Polars has texts that Arrow can't filter.
@@ -47,11 +47,11 @@ class Batch(NamedTuple):
         return cls(np.arange(first, first + data.num_rows), columns)
 
     def row(self, index: int) -> dict[str, Any]:
-        """Return one row as plain values, for a person to read."""
+        """Return one row as plain values, for display."""
         return {name: _shown_at(values, index) for name, values in self.columns.items()}
 
     def arrow(self) -> pa.RecordBatch:
-        """Return the rows as Arrow; values without a common type as texts."""
+        """Return the rows as Arrow; values without a common type become texts."""
         arrays = {
             name: _texts(values) if isinstance(values, list) else values
             for name, values in self.columns.items()
@@ -62,7 +62,7 @@ class Batch(NamedTuple):
 
 
 def check_distinct(names: Iterable[str]) -> None:
-    """Reject columns of which two have the same name."""
+    """Reject duplicate column names."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -71,7 +71,7 @@ def check_distinct(names: Iterable[str]) -> None:
 
 
 def as_values(values: list[Any]) -> Values:
-    """Return Python values as an Arrow array if one type holds them all exactly."""
+    """Return Python values as an Arrow array if one type represents them all exactly."""
     kinds = set(map(type, values)) - {type(None)}
     if not kinds:
         return pa.nulls(len(values))
@@ -85,7 +85,7 @@ def as_values(values: list[Any]) -> Values:
 
 
 def value_at(values: Values, index: int) -> Any:
-    """Return one value as Python holds it, and a moment or date of Arrow as NumPy does."""
+    """Return one value as a Python object; Arrow timestamps and dates as NumPy datetime64."""
     if isinstance(values, list):
         return values[index]
     kind, value = values.type, values[index]
@@ -100,7 +100,7 @@ def value_at(values: Values, index: int) -> Any:
 
 
 def text_at(values: Values, index: int) -> str:
-    """Return one value as a person reads it."""
+    """Return one value as text, for display."""
     value = _shown_at(values, index)
     try:
         return str(value)

@@ -1,4 +1,4 @@
-"""Flush files and folders to the disk, and lock them."""
+"""Flushing of files and folders to disk, and file locks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Write a file and wait until its bytes are on the disk; a crash may leave a part of it."""
+    """Write a file and flush it to disk; a crash may leave a partial file."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -17,7 +17,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Flush the entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -26,13 +26,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until a file is on the disk, even if another process wrote it."""
+    """Flush a file to disk, even if another process wrote it."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until all files below a folder, and their names, are on the disk."""
+    """Flush all files below a folder, and their directory entries, to disk."""
     for inner, _, names in os.walk(folder):
         for name in names:
             sync_file(Path(inner, name))
@@ -40,9 +40,9 @@ def sync_tree(folder: Path) -> None:
 
 
 def try_lock(path: Path) -> IO[str] | None:
-    """Lock a file for as long as it stays open; `None`: another holds it.
+    """Lock a file as long as it is open; return `None` if it is already locked.
 
-    A lock of a process that died is free.
+    The lock is released when its process dies.
     """
     file = path.open("a")
     try:

@@ -1,12 +1,12 @@
-"""Tables in files: CSV, JSON Lines, Parquet, Arrow IPC, by suffix, read in batches.
+"""Reader of tables in files: CSV, JSON Lines, Parquet, Arrow IPC, by suffix, in batches.
 
 A folder of files of one format, as Spark writes it, is read as one table, file by file in the
-order of their names; what begins with `.` or `_` is no part of it. So are the files that a pattern
-such as `events/*.jsonl` matches, where no file has just that name.
+order of their names; names that start with `.` or `_` are skipped. A pattern such as
+`events/*.jsonl` is read the same way, unless a file has exactly that name.
 
-Reading gives columns with the row number of each row, so that an error can name it. Values of a
-CSV file stay texts and those of a JSON file keep the type they have: what a value means is the
-attribute's business, not the reader's. `model/io/writer.py` writes them.
+Batches have the number of each row, so that errors can name it. Values of a CSV file stay texts,
+and those of a JSON file keep their type: attributes interpret values, readers do not.
+`model/io/writer.py` writes tables.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ os.register_at_fork(after_in_child=_READING.clear)  # a child has none of Arrow'
 
 
 def format_of(path: str | Path) -> str:
-    """Return the format that a file's suffix stands for; `.gz` and the like may follow it.
+    """Return the format of a file by its suffix, ignoring `.gz` and similar suffixes.
 
-    That of a folder is the format of its files.
+    The format of a folder is that of its files.
     """
     if Path(path).is_dir() or is_pattern(path):
         formats = {format_of(part) for part in parts_of(path)}
@@ -85,17 +85,17 @@ def format_of(path: str | Path) -> str:
 
 
 def is_pattern(path: str | Path) -> bool:
-    """Whether a path stands for the files that it matches: `*`, `?`, `[...]`, and `**` for folders.
+    """Return whether a path is a glob pattern: `*`, `?`, `[...]`, and `**` for folders.
 
-    A file of just that name comes first.
+    A file with exactly that name takes precedence.
     """
     return glob.has_magic(str(path)) and not Path(path).exists()
 
 
 def parts_of(path: str | Path) -> list[Path]:
-    """Return the files that are one table, in order: one, those of a folder or of a pattern.
+    """Return the files of a table, in order: a single one, or those of a folder or pattern.
 
-    Folders within a folder count, too.
+    Folders are searched recursively.
     """
     folder = Path(path)
     if is_pattern(path):
@@ -121,12 +121,11 @@ def read_batches(
     begun: list[tuple[int, Path]] | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
-    """Yield the rows of a file; one that can't be split goes to `broken`, or stops the reading.
+    """Yield the rows of a file; an unparsable row goes to `broken`, or stops the reading.
 
     exact   columns whose numbers must not be rounded to doubles; ids never are
-    only    the one column that is needed, if it is there; others may be left out
-    begun   gets the files that are one table as they are read, each with the number of its first
-            row
+    only    the only column that is needed, if it exists; others may be left out
+    begun   receives the files of the table as they are read, each with its first row number
     reading receives the number of bytes read
     """
     kind = format_of(path)
@@ -162,13 +161,13 @@ def read_batches(
 
 
 def read_tables(path: str | Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file as Arrow; values of JSON without a common type are texts."""
+    """Yield the rows of a file as Arrow; JSON values without a common type become texts."""
     for batch in read_batches(path):
         yield batch.arrow()
 
 
 def read_csv(text: bytes, name: str, broken: Broken) -> Iterator[Batch]:
-    """Yield the rows of a CSV text as those of a file; `name` is what errors call it."""
+    """Yield the rows of a CSV text; error messages refer to it as `name`."""
     try:
         yield from _csv(Path(name), broken, None, Reading(), pa.py_buffer(text))
     except UsageError as error:  # a duplicate column
@@ -178,7 +177,7 @@ def read_csv(text: bytes, name: str, broken: Broken) -> Iterator[Batch]:
 
 
 def one_table(path: str | Path, parts: list[pa.Table]) -> pa.Table:
-    """Return parts of a file as one table; a column that one part lacks is null there."""
+    """Concatenate parts of a file to one table; columns that a part lacks are null there."""
     try:
         return pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:
@@ -205,7 +204,7 @@ def _read(
 
 @contextmanager
 def _opened(source: Path | pa.Buffer) -> Iterator[tuple[pa.NativeFile, Callable[[], int], int]]:
-    """Open a stream of text; return it with its path on disk, and the size of the file."""
+    """Open a text stream; yield it with a function for the position on disk, and the file size."""
     if isinstance(source, Path):
         with pa.OSFile(str(source)) as file:
             codec = _CODECS.get(source.suffix.lower())
@@ -221,7 +220,7 @@ def _opened(source: Path | pa.Buffer) -> Iterator[tuple[pa.NativeFile, Callable[
 
 
 def _beside(path: Path) -> str:
-    """Return what there is instead of a file that isn't there."""
+    """Return a hint for a missing file: similar names in its folder."""
     folder = path.parent
     if not folder.is_dir():
         return f"nor is there a folder {folder}"
@@ -292,7 +291,7 @@ def _csv(
 
 
 def _csv_header(path: Path, source: Path | pa.Buffer) -> tuple[list[str], bool]:
-    """Return the names of columns, and whether any row follows them."""
+    """Return the column names, and whether any row follows them."""
     with pa.input_stream(source, compression="detect") as raw:
         lines = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
         try:
@@ -310,7 +309,7 @@ def _csv_header(path: Path, source: Path | pa.Buffer) -> tuple[list[str], bool]:
 def _csv_blocks(
     source: Path | pa.Buffer, names: list[str], size: int, broken: Broken, reading: Reading
 ) -> Iterator[tuple[I64, pa.RecordBatch]]:
-    """Yield row numbers and their cells."""
+    """Yield blocks of rows: their numbers and cells."""
     unsplit: list[int] = []
     waiting: list[tuple[int, str, str]] = []  # an error raised inside the handler would be lost
 
@@ -356,9 +355,9 @@ def _csv_blocks(
 
 
 def _finish(stream: _Utf8) -> None:
-    """Wait for Arrow's thread that reads ahead.
+    """Wait for Arrow's read-ahead thread.
 
-    It runs Python code; if it still does when the interpreter exits, the process aborts.
+    It runs Python code, and the process aborts if it still does when the interpreter exits.
     """
     stream.is_ended = True
     reader = _READING.pop(stream, None)
@@ -369,13 +368,13 @@ def _finish(stream: _Utf8) -> None:
 
 @atexit.register
 def _finish_all() -> None:
-    """Finish what was not closed: an exception that ends the process may keep readers alive."""
+    """Finish open readers at exit: an exception that ends the process may keep them alive."""
     for stream in list(_READING):
         _finish(stream)
 
 
 class _Utf8:
-    """A stream in which bytes that aren't UTF-8 are marked: Arrow takes any bytes for a text."""
+    """Stream that marks invalid UTF-8, because Arrow accepts any bytes as text."""
 
     closed = False
 
@@ -402,11 +401,11 @@ class _Utf8:
         return data
 
     def close(self) -> None:
-        """Leave closing to the owner of the stream."""
+        """Do nothing: the owner of the stream closes it."""
 
 
 def _undamaged(rows: I64, data: pa.RecordBatch, broken: Broken) -> tuple[I64, pa.RecordBatch]:
-    """Return the rows without a marked byte; the others are broken."""
+    """Return the rows without marked bytes; report the others as broken."""
     good = np.ones(len(rows), np.bool_)
     for cells in data.columns:
         marked = pc.match_substring(cells, _MARK).fill_null(False)

@@ -1,7 +1,7 @@
-"""JSON Lines: an object per line, each value as its line has it, whatever stands beside it.
+"""Reader of JSON Lines: one object per line; values do not depend on other lines.
 
-Arrow reads a block of lines where that can't change a value: it rounds integers to doubles beside
-a fraction, and takes for JSON some lines that aren't. Otherwise lines are read one by one.
+Arrow reads a block of lines where this cannot change a value: it rounds integers to doubles if the
+column has a fraction, and accepts some invalid JSON. Otherwise lines are read one by one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read_json_lines(
 
 
 def mentions(raw: pa.NativeFile, key: str) -> bool:
-    """Whether a key may be in any object of a stream; much faster than to read it."""
+    """Return whether any object of a stream may have a key; much faster than parsing."""
     wanted = json.dumps(key).encode()
     rest = b""
     while block := raw.read(_BLOCK):
@@ -78,7 +78,7 @@ def _line_blocks(raw: pa.NativeFile) -> Iterator[list[bytes]]:
 def _read_fast(
     lines: list[bytes], exact: Collection[str], only: str | None
 ) -> pa.RecordBatch | None:
-    """Read lines with Arrow; `None` if it can't, or might read a value differently."""
+    """Read lines with Arrow; `None` if it fails, or might change a value."""
     packed = b"\n".join(lines)
     if not _is_safe(lines, packed):
         return None
@@ -98,7 +98,7 @@ def _read_fast(
 
 
 def _only(packed: bytes, name: str) -> pa.Table | None:
-    """Read one column of integers or texts; `None` if it isn't one, or all of it is missing."""
+    """Read one column of integers or texts; `None` if it has another type or is all null."""
     for kind in (pa.int64(), pa.large_string()):
         table = _parsed(packed, pa.schema([(name, kind)]), "ignore")
         if table is not None:
@@ -107,7 +107,7 @@ def _only(packed: bytes, name: str) -> pa.Table | None:
 
 
 def _is_safe(lines: list[bytes], packed: bytes) -> bool:
-    """Whether lines are UTF-8, not deeply nested, and Arrow sees one object in each or none."""
+    """Return whether lines are UTF-8, not deeply nested, and have at most one object for Arrow."""
     if packed.count(b"}\n{") != len(lines) - 1 or packed[:1] != b"{" or packed[-1:] != b"}":
         return False
     nested = packed.count(b"[") or packed.count(b"{") != len(lines)
@@ -134,9 +134,9 @@ def _parsed(packed: bytes, schema: pa.Schema | None, others: str) -> pa.Table | 
 def _retyped(
     table: pa.Table, packed: bytes, exact: Collection[str]
 ) -> dict[str, pa.DataType] | None:
-    """Return the columns to be read once more as another type, `None` if Arrow has none for one.
+    """Return the columns to read again as another type; `None` if Arrow has none for one.
 
-    Texts that look like moments: what they are is for the attribute to say. Numbers that must not
+    These are texts that look like timestamps, which attributes interpret, and numbers that must not
     be rounded.
     """
     kinds: dict[str, pa.DataType] = {}
@@ -158,14 +158,14 @@ def _retyped(
 
 
 def _leaves(kind: pa.DataType) -> list[pa.DataType]:
-    """Return the types of all values within objects."""
+    """Return the types of all values within nested objects."""
     if pa.types.is_struct(kind):
         return [leaf for field in kind for leaf in _leaves(field.type)]
     return _leaves(kind.value_type) if pa.types.is_list(kind) else [kind]
 
 
 def _read_each(rows: I64, lines: list[bytes], broken: Broken) -> Batch:
-    """Read lines one by one: exact about the row at fault and about mixed types."""
+    """Read lines one by one, to locate broken rows and keep mixed types."""
     kept: list[dict[str, Any]] = []
     numbers: list[int] = []
     for number, line in zip(rows.tolist(), lines, strict=True):
@@ -201,7 +201,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 class _TwiceError(ValueError):
-    """A key is given twice in an object: either value would be a guess."""
+    """Duplicate key in an object: choosing either value would be a guess."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(line: bytes) -> int:
-    """Return how deep brackets are nested."""
+    """Return the nesting depth of brackets."""
     depth = deepest = 0
     for token in _TOKEN.findall(line):
         depth += (token in b"[{") - (token in b"]}")
@@ -227,7 +227,7 @@ def _integer(text: str) -> Any:
 
 
 def _fraction(text: str) -> Any:
-    """Return a number exactly, as a `Decimal`; one beyond all doubles is infinite."""
+    """Parse a number exactly, as a `Decimal`; one beyond the range of doubles is infinite."""
     try:
         return read_number(text)
     except InvalidValueError:

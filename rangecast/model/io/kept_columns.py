@@ -1,6 +1,6 @@
-"""Columns that an answer carries along, and ids that are in a column of another name.
+"""Columns kept with the answers, and ids in a column of another name.
 
-A kept column has one type in all of a source: that of its values if all have the same, else text.
+A kept column has one type throughout a source: that of its values if all have the same, else text.
 Values of a CSV file are texts; lists and objects become JSON.
 """
 
@@ -21,7 +21,7 @@ TEXT = pa.large_string()
 
 
 def identified(source: Source, column: str | None) -> Source:
-    """Return a source whose ids are in this column, which stays there under its name, too."""
+    """Return a source whose ids come from this column, which is also kept under its name."""
     if column is None or column == "id":
         return source
 
@@ -53,7 +53,7 @@ def identified(source: Source, column: str | None) -> Source:
 
 
 def as_names(keep: str | Sequence[str]) -> list[str]:
-    """Return the names of columns to keep, each once."""
+    """Return the names of columns to keep, without duplicates."""
     names = [keep] if isinstance(keep, str) else list(keep)
     if not all(isinstance(name, str) for name in names):
         raise UsageError(
@@ -63,7 +63,7 @@ def as_names(keep: str | Sequence[str]) -> list[str]:
 
 
 def kept_schema(source: Source, names: Iterable[str]) -> pa.Schema:
-    """Return those of these columns that a source has, with their types."""
+    """Return the schema of those of these columns that a source has."""
     fields = []
     for name in names:
         kind = None
@@ -85,15 +85,15 @@ def kept_schema(source: Source, names: Iterable[str]) -> pa.Schema:
 
 
 def kept_columns(batch: Batch, schema: pa.Schema) -> list[pa.Array]:
-    """Return the kept columns of a batch; one that it lacks is null."""
+    """Return the kept columns of a batch; absent ones are null."""
     nulls = pa.nulls(len(batch.rows))
     return [_as_type(batch.columns.get(field.name, nulls), field.type) for field in schema]
 
 
 def kept_rows(source: Source, ids: pa.Array, schema: pa.Schema) -> pa.Table:
-    """Return the kept columns of the rows that have these ids, in the order of the ids.
+    """Return the kept columns of the rows with these ids, in the order of the ids.
 
-    Of rows with the same id the first counts.
+    If several rows have the same id, the first is used.
     """
     places = Places(ids)
     rows = np.full(len(ids), -1)

@@ -1,6 +1,6 @@
-"""Which line of a text file is a row? A row may take several lines, and empty lines are no rows.
+"""Line numbers of rows in text files: a row may span several lines, and empty lines are no rows.
 
-Lines aren't counted while all goes well; the file is read once more when there is a row to name.
+Lines are not counted during normal reading; the file is read again if an error must name a row.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MAX_LINES = 2_000_000
 def line_of(source: str, row: int | None) -> tuple[str, int] | None:
     """Return the file and line, counted from 1, of a row of a CSV or JSON Lines file.
 
-    `None` where it isn't known: of another format, so far down that looking for it would take
-    long, or a table of Python.
+    `None` if unknown: for another format, for a row so far down that the search would take long, or
+    for a Python table.
     """
     path = Path(source)
     if row is None or row > _MAX_LINES or not path.is_file():
@@ -40,7 +40,7 @@ def line_of(source: str, row: int | None) -> tuple[str, int] | None:
 
 
 def _first_lines(path: Path, kind: str) -> Iterator[int]:
-    """Yield the line on which each row begins."""
+    """Yield the line on which each row starts."""
     with pa.input_stream(path, compression="detect") as raw:
         text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
         if kind == "jsonl":

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 class Reading:
-    """The files that are one table, and how much of them has been read.
+    """Files of one table, and the number of bytes read.
 
-    Readers say how far they are in the file that they read; one that doesn't know says nothing.
+    Readers report their position in the current file; one that does not know it reports nothing.
     """
 
     def __init__(self) -> None:
@@ -19,21 +19,21 @@ class Reading:
         self._share = 0.0
 
     def begin(self, files: Sequence[Path]) -> None:
-        """Start with the first of these files."""
+        """Start reading the first of these files."""
         self.total = sum(file.stat().st_size for file in files if file.is_file())
         self._before = self._size = 0
         self._share = 0.0
 
     def next_file(self, path: Path) -> None:
-        """Go on with a file; those before it are done."""
+        """Continue with a file; the files before it are done."""
         self._before, self._share = self._before + self._size, 0.0
         self._size = path.stat().st_size if path.is_file() else 0
 
     def reached(self, part: float, whole: float) -> None:
-        """Update the position of a reader in its file: in bytes, rows or any other unit."""
+        """Update the position in the current file, in bytes, rows or any other unit."""
         self._share = min(part / whole, 1.0) if whole else 1.0
 
     @property
     def done(self) -> int:
-        """Bytes that have been read."""
+        """Number of bytes read."""
         return self._before + int(self._share * self._size)

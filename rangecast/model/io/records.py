@@ -1,8 +1,8 @@
 """Rows with an id and typed columns, from a file or a Python program; reports rejected rows.
 
 Events, subscriptions, and the objects, updates and interests of notify are all read here. A source
-gives batches; `Records` checks columns and ids; `Rows` turns columns into numbers. What can't be
-used is reported to `RejectedRows` with its place and its reason, whatever stands beside it.
+provides batches, `Records` checks columns and ids, and `Rows` converts columns to numbers. Unusable
+rows are reported to `RejectedRows` with their position and the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Place = Callable[[int], tuple[str, int]]
 
 
 class Source(NamedTuple):
-    """Where rows come from."""
+    """Source of rows."""
 
     name: str
     read: Callable[..., Iterator[Batch]]
@@ -71,7 +71,7 @@ def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
 
 
 def table_source(value: Any, noun: str, *, nan_is_null: bool = False) -> Source:
-    """Return what a Python program holds as a source; the option is that of `batches_of`."""
+    """Return a Python table as a source; `nan_is_null` is that of `batches_of`."""
     batches = batches_of(value, noun, nan_is_null=nan_is_null)
 
     def read(_: Broken, only: str | None = None) -> Iterator[Batch]:  # noqa: ARG001
@@ -81,7 +81,7 @@ def table_source(value: Any, noun: str, *, nan_is_null: bool = False) -> Source:
 
 
 class Rows:
-    """Rows of one batch, and which of them are good so far."""
+    """Rows of one batch, and a mask of the good ones."""
 
     def __init__(self, source: str, batch: Batch, bad: RejectedRows, place: Place | None = None):
         self.source = source
@@ -99,11 +99,11 @@ class Rows:
 
     @property
     def good_ids(self) -> pa.Array:
-        """The ids of good rows."""
+        """Ids of the good rows."""
         return self.ids if self.good.all() else self.ids.filter(pa.array(self.good))
 
     def take_ids(self, values: Values, kind: pa.DataType, column: str = "id") -> None:
-        """Set the column of ids; reject values that can't be ids."""
+        """Set the ids; reject invalid values."""
         self.ids, missing = as_ids(values, kind)
         for index in np.flatnonzero(missing).tolist():
             self.reject(index, column, NO_ID, "give each row an id of its own")
@@ -117,9 +117,9 @@ class Rows:
         more: int = 0,
         values: Values | None = None,
     ) -> None:
-        """Reject a row, with the reason; `more` others have the same column at fault.
+        """Reject a row, with the reason; `more` is the number of other rows with the same fault.
 
-        values   what the column holds, if it is none of the batch
+        values   values of the column, if it is not in the batch
         """
         self.good[index] = False
         values = self.batch.columns.get(column, values)
@@ -131,14 +131,14 @@ class Rows:
     def coordinates(
         self, attribute: Attribute, nan: str = "error", column: str | None = None
     ) -> F64:
-        """Return an attribute's column, inf where there is no value; reject what can't be one."""
+        """Return an attribute's coordinates, inf where missing; reject invalid values."""
         column = column or attribute.name
         if column not in self:
             return np.full(len(self), np.inf)
         return self.encoded(attribute, self.batch.columns[column], column, nan)
 
     def encoded(self, attribute: Attribute, values: Values, column: str, nan: str) -> F64:
-        """Return values of an attribute that a column gives, one per row, as `coordinates` does."""
+        """Return the coordinates of values, one per row, as `coordinates` does."""
         coordinates, rejected = encode(attribute, values, nan=nan)
         places = np.flatnonzero(rejected & self.good).tolist()
         for index in places:
@@ -147,14 +147,14 @@ class Rows:
         return coordinates
 
     def needed(self, attribute: Attribute, reason: str) -> F64:
-        """Return an attribute's column; reject rows without a value, too."""
+        """Return an attribute's coordinates; reject rows without a value, too."""
         coordinates = self.coordinates(attribute)
         for index in np.flatnonzero(np.isposinf(coordinates) & self.good).tolist():
             self.reject(index, attribute.name, reason)
         return coordinates
 
     def bounds(self, attribute: Attribute) -> tuple[F64, F64]:
-        """Return the ranges of an attribute's two columns; reject those that can't be one."""
+        """Return the ranges of an attribute's two columns; reject invalid ones."""
         low, high = (self.batch.columns.get(f"{attribute.name}_{end}") for end in ("lo", "hi"))
         lo, hi, rejected = encode_bounds(attribute, low, high, len(self))
         for index in np.flatnonzero(rejected & self.good).tolist():
@@ -163,11 +163,11 @@ class Rows:
 
 
 class Records:
-    """The rows of a source, batch by batch, with ids of one type and no duplicates.
+    """Rows of a source, batch by batch, with ids of one type and without duplicates.
 
-    check   is called with the columns of each batch, and the name of its file or table; it raises
-            if they don't fit
-    kind    the type of ids, if it is known
+    check   called with the columns of each batch, and the name of its file or table; raises if they
+            are invalid
+    kind    type of the ids, if known
     unique  reject an id that an earlier row has
     """
 
@@ -188,14 +188,14 @@ class Records:
 
     @cached_property
     def id_type(self) -> pa.DataType | None:
-        """The type of the ids; `None`: there are none, and rows are numbered."""
+        """Type of the ids; `None` if there are none, and rows are numbered."""
         if self._kind is not None:
             return self._kind
         columns = (batch.columns["id"] for batch in self._ids() if "id" in batch.columns)
         return id_type(columns, texts_too=self.source.texts_too)
 
     def check(self) -> None:
-        """Reject a source that can't be read, or whose columns don't fit where it begins."""
+        """Reject a source that cannot be read, or whose first batch has invalid columns."""
         for batch in self.source.read(pass_over):
             self._check(list(batch.columns), self.source.here())
             break
@@ -223,7 +223,7 @@ class Records:
         return self.source.read(pass_over, only="id")
 
     def _said(self, batch: Batch, index: int, earlier: int) -> str:
-        """Return where an earlier row is, as it is said of a row of this batch."""
+        """Return the location of an earlier row, relative to a row of this batch."""
         (file, row), (here, _) = map(self.source.place, (earlier, int(batch.rows[index])))
         return f"row {row}" if file == here else f"{file}, row {row}"
 
@@ -233,4 +233,4 @@ class Records:
 
 
 def pass_over(row: int, text: str, why: str) -> None:
-    """Leave a broken row to the pass that reports it."""
+    """Ignore a broken row; another pass reports it."""

@@ -31,7 +31,7 @@ _FLUSH = 1000
 
 
 class RejectedRows:
-    """Collects rejected rows in a file, or, without a path, raises the first one."""
+    """Collector that writes rejected rows to a file or, without a path, raises the first one."""
 
     def __init__(self, path: str | Path | None = None):
         self.count = 0
@@ -39,7 +39,7 @@ class RejectedRows:
         self._writer = TableWriter(path, SCHEMA) if path is not None else None
 
     def add(self, bad: RejectedRow, data: dict[str, Any] | str) -> None:
-        """Raise the rejected row, or write it with its reason and all of its data."""
+        """Raise the rejected row, or write it with its reason and data."""
         if self._writer is None:
             raise RejectedRowError(replace(bad, line=line_of(bad.source, bad.row)))
         self.count += 1
@@ -78,7 +78,7 @@ class RejectedRows:
 
 
 class CollectedRows(RejectedRows):
-    """Rejected rows in memory, each with its reason and its data."""
+    """Rejected rows in memory, each with its reason and data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ RejectedTarget = list[RejectedRow] | str | Path | RejectedRows | None
 
 @contextmanager
 def collecting_rejected(target: RejectedTarget) -> Iterator[RejectedRows]:
-    """Yield the collector for a destination; close it afterwards."""
+    """Yield the collector for a destination; close it at the end."""
     if isinstance(target, RejectedRows):  # its owner closes it
         yield target
     elif isinstance(target, list):
@@ -120,5 +120,5 @@ def _text(data: dict[str, Any] | str) -> str:
 
 
 def _carried(text: str) -> str:
-    """Return a text as UTF-8 can carry it; a lone surrogate becomes its escape."""
+    """Escape lone surrogates, so that a text can be encoded as UTF-8."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

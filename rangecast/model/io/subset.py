@@ -1,4 +1,4 @@
-"""Some subscriptions of a file, as they stand there: for a file that every command reads."""
+"""Extraction of some subscriptions of a file, unchanged, to a file that every command reads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rangecast.model.sets.ids import Places, as_ids
 
 
 def rows_of(path: str | Path, ids: pa.Array, id_column: str = "id") -> pa.Table:
-    """Return the rows of these subscriptions in the order of the file, with all its columns.
+    """Return the rows of these subscriptions in file order, with all columns.
 
-    Of rows with one id the first counts, as it does when subscriptions are read; ids get the type
-    that all of them share.
+    If several rows have the same id, the first is used, as when subscriptions are read. Ids get
+    their common type.
     """
     wanted = Places(ids)
     waiting = np.ones(len(ids) + 1, np.bool_)
@@ -39,5 +39,5 @@ def rows_of(path: str | Path, ids: pa.Array, id_column: str = "id") -> pa.Table:
 
 
 def named_by_row(boxes: Boxes) -> Boxes:
-    """Return boxes whose ids are their rows: small, and turned into ids when they are written."""
+    """Replace ids by row numbers, which are compact; they are mapped back on output."""
     return replace(boxes, ids=pa.array(np.arange(boxes.rows)))

@@ -1,4 +1,4 @@
-"""Rows of a Python program: tables, DataFrames, dicts of columns, lists of dicts."""
+"""Rows from Python: tables, DataFrames, dicts of columns, lists of dicts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rangecast.model.io.batch import Batch, Values, as_values, check_distinct
 
 
 def batches_of(value: Any, noun: str, *, nan_is_null: bool = False) -> list[Batch]:
-    """Return rows of any of these kinds; a key that a dict lacks is null.
+    """Return rows of any of these types as batches; a key that a dict lacks is null.
 
-    The index of a pandas DataFrame counts only where it has a name. With `nan_is_null` its NaN is
-    null, as numbers of pandas have no other one.
+    The index of a pandas DataFrame is used only if it has a name. With `nan_is_null`, NaN is null,
+    because pandas numbers have no other null.
     """
     try:
         if isinstance(value, pa.RecordBatch):
@@ -36,14 +36,14 @@ def batches_of(value: Any, noun: str, *, nan_is_null: bool = False) -> list[Batc
 
 
 def table_of(value: Any, noun: str) -> pa.Table:
-    """Return rows of any of these kinds as one table; values without a common type are texts."""
+    """Return rows of any of these types as one table; values without a common type become texts."""
     return pa.Table.from_batches([batch.arrow() for batch in batches_of(value, noun)])
 
 
 def _is_pandas(value: Any, kind: str) -> bool:
-    """Whether it is of a class of pandas, or of one made from it.
+    """Return whether a value is an instance of a pandas class or a subclass.
 
-    By name: pandas needn't be there, and another thread may be in the middle of importing it.
+    Classes are compared by name: pandas may be absent, or being imported by another thread.
     """
     return any(
         class_.__name__ == kind and class_.__module__.partition(".")[0] == "pandas"
@@ -85,7 +85,7 @@ def _columns(pairs: list[tuple[str, Any]], noun: str, nan_is_null: bool = False)
 
 
 def _values(column: Any, nan_is_null: bool) -> Values:
-    """Return a column as it is; by default NaN stays NaN."""
+    """Return a column unchanged; with `nan_is_null`, NaN becomes null."""
     if isinstance(column, pa.Array):
         return column
     if _is_pandas(column, "Series") or isinstance(column, np.ndarray):

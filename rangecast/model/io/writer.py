@@ -1,4 +1,4 @@
-"""Write tables to files: CSV, JSON Lines, Parquet, Arrow IPC, by suffix, in batches.
+"""Writer of tables to files: CSV, JSON Lines, Parquet, Arrow IPC, by suffix, in batches.
 
 Writing is atomic: the file appears when it is complete.
 """
@@ -26,9 +26,9 @@ from rangecast.model.io.files import BATCH_ROWS, PACKED, format_of
 
 
 class TableWriter:
-    """Writes record batches to a file of the format of its suffix; `-` is CSV on stdout.
+    """Writes record batches to a file in the format of its suffix; `-` is CSV on stdout.
 
-    Use it with `with`: the file takes its name when the block ends well and is gone otherwise.
+    Use it with `with`: the file gets its name if the block succeeds, and is removed otherwise.
     """
 
     def __init__(self, path: str | Path, schema: pa.Schema):
@@ -76,7 +76,7 @@ class TableWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raise a usage error if a file can't be written; a closed stdout is left to the caller."""
+        """Convert write errors to usage errors; a closed stdout is left to the caller."""
         try:
             yield
         except BrokenPipeError:
@@ -112,7 +112,7 @@ class TableWriter:
 
 
 def unwritable(path: str | Path, error: OSError) -> FileError:
-    """Return the error about a file that can't be written, with what to do about it."""
+    """Return the error for a file that cannot be written, with a hint."""
     folder = Path(path).parent
     text = f"{path}: can't be written: {error.strerror or error}"
     if isinstance(error, FileNotFoundError):
@@ -137,7 +137,7 @@ def _csv_line(values: list[str]) -> bytes:
 
 
 def _write_csv(batch: pa.RecordBatch, sink: IO[bytes]) -> None:
-    """Write rows with quotes only where they are needed, which Arrow does all or nothing."""
+    """Write rows, quoting only where needed; Arrow quotes everything or nothing."""
     batch = pa.record_batch(
         [_csv_text(column) for column in batch.columns], names=batch.schema.names
     )
@@ -152,7 +152,7 @@ def _write_csv(batch: pa.RecordBatch, sink: IO[bytes]) -> None:
 
 
 def _csv_text(column: pa.Array) -> pa.Array:
-    """Moments as ISO 8601 with their zone, booleans as words; the rest as Arrow writes it."""
+    """Format a column: timestamps in ISO 8601, booleans as words, the rest as Arrow does."""
     if pa.types.is_timestamp(column.type) and column.type.tz:
         return pc.strftime(column.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
     return column

@@ -1,1 +1,1 @@
-"""Live sets of subscriptions: ids and their rows, arrays that only grow, immutable views."""
+"""Live sets of subscriptions: ids and their rows, append-only arrays, immutable views."""

@@ -1,14 +1,13 @@
-"""The one shape of every set of subscriptions that a user holds.
+"""Common interface of all sets of subscriptions.
 
-    made by (space, *, options)
+    created by (space, *, options)
     subscribe(id, filter)   unsubscribe(id)   replace(id, filter)   upsert(id, filter)
     and _many of each
     len(set)   id in set   iteration in order of arrival   set[id]   repr
     save(path)   Set.open(path)   pickle   copy
 
-What a command returns depends on the set: what to advertise, or nothing. Of
-several subscriptions all are taken or none. `upsert` subscribes what is new and replaces what
-exists; afterwards both look the same.
+The return value of an edit depends on the set: the edits to advertise, or nothing. The `_many`
+methods apply all edits or none. `upsert` subscribes new ids and replaces existing ones.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MAX_LENGTH = 300
 
 
 class Subscription(NamedTuple):
-    """A subscription of a set, for a person to read."""
+    """Subscription of a set, for display."""
 
     id: Id
     filter: str
@@ -45,7 +44,7 @@ class Subscription(NamedTuple):
         return f"Subscription({shown}{score}{weights})"
 
     def _repr_html_(self) -> str:
-        """Return its fields as a table, for notebooks."""
+        """Return the fields as a table, for notebooks."""
         rows = [("filter", self.filter), ("score", self.score), *self.weights.items()]
         return html_table(f"Subscription {brief(self.id)}", ("field", "value"), rows, len(rows))
 
@@ -63,13 +62,13 @@ class UpsertResult(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[int | None]) -> UpsertResult:
-        """Count the rows that ids had before; `None`: they are new."""
+        """Count inserted and replaced ids, given their previous rows; `None` marks a new id."""
         inserted = rows.count(None)
         return cls(inserted, len(rows) - inserted)
 
 
 class MemberSet:
-    """Ids, and their order."""
+    """Ordered set of ids."""
 
     _members: Members
 
@@ -80,12 +79,12 @@ class MemberSet:
         return subscription in self._members
 
     def __iter__(self) -> Iterator[Id]:
-        """Go through the ids in order of arrival; one that was replaced keeps its place."""
+        """Iterate over the ids in order of arrival; a replaced id keeps its position."""
         return iter(self._members)
 
 
 class SubscriptionSet(MemberSet):
-    """Base of the sets over a space, with copies that share nothing."""
+    """Base class of the sets over a space; copies share nothing."""
 
     def __init__(self, space: Space, noun: str = "subscription"):
         self.space = as_space(space)
@@ -109,10 +108,10 @@ class SubscriptionSet(MemberSet):
         return f"{type(self).__name__}: {count} over {self.space}"
 
     def __getitem__(self, subscription: Id) -> Any:
-        """Return a member by its id."""
+        """Return a subscription by its id."""
         raise NotImplementedError
 
     def __copy__(self) -> Self:
-        """Return a set of its own over the same space."""
+        """Return an independent copy over the same space."""
         memo: dict[int, Any] = {id(self.space): self.space}
         return copy.deepcopy(self, memo)

@@ -1,7 +1,7 @@
-"""Sets with a lock that outlive a fork of their process.
+"""Sets with a lock that survive a fork of their process.
 
 A fork copies all memory but only one thread. So it waits until no other thread is in the middle of
-an edit; the child then gets new locks, and forgets the threads that only its parent has.
+an edit; the child then gets new locks, and drops its references to the parent's threads.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from weakref import WeakSet
 
 
 class Forkable(Protocol):
-    """A set that is edited under a lock."""
+    """Set that is edited under a lock."""
 
     _edits: threading.RLock
 
     def _forked(self) -> None:
-        """Forget the threads of the parent: this is the child."""
+        """Drop the parent's threads in the child process."""
 
 
 _SETS: WeakSet[Forkable] = WeakSet()
@@ -28,7 +28,7 @@ _HELD: list[Forkable] = []
 
 
 def outlive_forks(set_: Forkable) -> None:
-    """Keep a set usable in children."""
+    """Register a set to stay usable in child processes."""
     with _FORKS:
         _SETS.add(set_)
 

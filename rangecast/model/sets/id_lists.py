@@ -1,7 +1,7 @@
-"""The ids of rows that were found, in order of arrival: lists and arrays.
+"""Ids of matched rows, in order of arrival, as lists and arrays.
 
-Rows of a live set arrive in their own order, but for those that replace others and came after them.
-So most rows are put in order as numbers; only the later ones are compared by arrival.
+The rows of a live set are in order of arrival, except for replacements, which are appended later.
+So most rows are sorted by number, and only the later ones by arrival.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rangecast.model.sets.rowstore import RowArrays
 
 @edited
 class _Order(NamedTuple):
-    """Of the rows of a set."""
+    """Order of the rows of a set."""
 
     arrival: I64
     ascending: int
@@ -37,7 +37,7 @@ class _Order(NamedTuple):
 
 @jit
 def _merge(rows: I32, ascending: int, arrival: I64, out: I32) -> None:
-    """Write rows by arrival, where some aren't in the order of their numbers."""
+    """Write rows by arrival, where some are not in ascending order."""
     early = 0
     for row in rows:
         early += row < ascending
@@ -92,7 +92,7 @@ _entries: list[tuple[Any, Any]] = []
 
 
 def _compiled() -> tuple[Any, Any] | None:
-    """Return the kernels, `None` while another process compiles them."""
+    """Return the kernels; `None` while another process compiles them."""
     if not _entries:
         if must_wait("match", _rows_in_order, _ids_in_order):
             return None
@@ -102,7 +102,7 @@ def _compiled() -> tuple[Any, Any] | None:
 
 
 class IdLists:
-    """The ids of a set's rows, of which those before `ascending` arrived in their order."""
+    """Ids of a set's rows; the rows before `ascending` are in order of arrival."""
 
     __slots__ = ("_arrival", "_bundle", "ids", "list", "rows_in_order")
 
@@ -119,7 +119,7 @@ class IdLists:
         self._take_kernels()
 
     def _take_kernels(self) -> bool:
-        """Use the kernels if they are compiled; return whether they are."""
+        """Load the kernels if they are compiled; return whether they are."""
         entries = _compiled()
         if entries is None:
             return False
@@ -140,5 +140,5 @@ class IdLists:
         return ids
 
     def array(self, rows: I32) -> AnyArray:
-        """Return the ids of rows by arrival: integers, or objects if ids are texts."""
+        """Return the ids of rows by arrival: integers, or objects for text ids."""
         return self.ids.take(self.rows_in_order(rows))

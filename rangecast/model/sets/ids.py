@@ -1,13 +1,12 @@
-"""Ids at the edge: their type, and the search for duplicates.
+"""Ids of input rows: type inference and duplicate detection.
 
-An id is an integer of 64 bits or a text that isn't empty. All ids of a source get one type: in CSV
-and JSON Lines they are integers if every one of them is (`007` is a text), elsewhere if they have
-that type.
+An id is a 64-bit integer or a non-empty text. All ids of a source get one type: in CSV and JSON
+Lines they are integers if every one of them is (`007` is a text), elsewhere if they have that type.
 
-Ids that count up, as row numbers do, cost nothing to check. Otherwise what was seen is kept as
-sorted runs of 64-bit keys (the integer itself, or a text's hash), merged like a binary counter: 8
-bytes per id. A key that was seen before is looked up in the source itself, which tells a true
-duplicate from two texts with the same hash, and its first row.
+Consecutive ids, such as row numbers, cost nothing to check. Otherwise the ids seen so far are kept
+as sorted runs of 64-bit keys (the integer itself, or a text's hash), merged like a binary counter:
+8 bytes per id. A key that was seen before is looked up in the source itself, which tells a true
+duplicate from a hash collision, and gives its first row.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
 def as_ids(values: Values, kind: pa.DataType) -> tuple[pa.Array, Bool]:
-    """Return ids as one type, and which of them are none: missing, a fraction, true or false."""
+    """Return ids as one type, and a mask of the invalid ones: missing, fractions, booleans."""
     if isinstance(values, list):
         ids = pa.array([_as_kind(_as_id(value), kind) for value in values], kind)
     else:
@@ -69,7 +68,7 @@ def _cast(ids: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _are_whole(ids: Values, texts_too: bool) -> bool:
-    """Whether all ids that can be one are integers, or, with `texts_too`, texts of integers."""
+    """Return whether all valid ids are integers, or with `texts_too`, texts of integers."""
     if isinstance(ids, list):
         whole = [id_ for id_ in map(_as_id, ids) if id_ is not None]
         texts = [id_ for id_ in whole if isinstance(id_, str)]
@@ -87,9 +86,9 @@ def _are_whole(ids: Values, texts_too: bool) -> bool:
 
 
 def id_type(columns: Iterable[Values], *, texts_too: bool) -> pa.DataType | None:
-    """Return the type of all ids of a source, given column by column; `None`: it has none.
+    """Return the common type of the ids of a source, given column by column; `None` if it has none.
 
-    `texts_too`: texts may stand for integers. Otherwise the first column speaks for all.
+    With `texts_too`, texts may stand for integers. Otherwise the first column determines the type.
     """
     kind = None
     for ids in columns:
@@ -102,7 +101,7 @@ def id_type(columns: Iterable[Values], *, texts_too: bool) -> pa.DataType | None
 
 
 class Duplicates:
-    """Finds the ids of a source that stood there before; `read` reads it from its beginning."""
+    """Finds duplicate ids of a source; `read` reads it from the start."""
 
     def __init__(self, read: Callable[[], Iterator[Batch]]):
         self._read = read
@@ -112,7 +111,7 @@ class Duplicates:
         """Other keys, each run ascending and longer than the one after it."""
 
     def find(self, batch: Batch, ids: pa.Array, good: Bool) -> Iterator[tuple[int, int]]:
-        """Yield the place of each duplicate among the good ids, and the row of the first one."""
+        """Yield the index of each duplicate among the good ids, and the row of the original."""
         keys = _keys(ids)[good]
         if pa.types.is_integer(ids.type) and self._continued(keys):
             return
@@ -130,7 +129,7 @@ class Duplicates:
             yield from self._confirmed(batch, ids, np.sort(np.flatnonzero(good)[order[seen]]))
 
     def _continued(self, keys: I64) -> bool:
-        """Whether ids keep counting up, or there are none."""
+        """Return whether the ids continue a consecutive sequence, or there are none."""
         if not len(keys):
             return True
         if (
@@ -153,7 +152,7 @@ class Duplicates:
             self._runs.append(run)
 
     def _confirmed(self, batch: Batch, ids: pa.Array, places: I64) -> Iterator[tuple[int, int]]:
-        """Yield true duplicates: two texts may have the same key."""
+        """Yield true duplicates, ruling out hash collisions."""
         wanted = {ids[index].as_py() for index in places.tolist()}
         first: dict[Id, int] = {}
         for earlier in self._read():
@@ -178,7 +177,7 @@ def _keys(ids: pa.Array) -> I64:
 
 
 class Places:
-    """Where each id of a list stands; ids of another file are looked up as texts or as integers."""
+    """Index of a list of ids; ids of another file are looked up as texts or as integers."""
 
     def __init__(self, ids: pa.Array):
         self._whole = pa.types.is_integer(ids.type)
@@ -190,7 +189,7 @@ class Places:
             self._of = {text: index for index, text in enumerate(ids.to_pylist())}
 
     def find(self, ids: pa.Array) -> I64:
-        """Return the place of each id, -1 for one that isn't in the list."""
+        """Return the index of each id in the list, or -1 if absent."""
         coded = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
         places = self._find(coded.dictionary) if len(coded.dictionary) else np.zeros(0, np.int64)
         codes = coded.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)

@@ -1,7 +1,7 @@
-"""A live set at one edit: all that an answer reads, and nothing of it ever changes.
+"""Immutable view of a live set at one edit, with all that queries need.
 
-The newest rows are in no part and are compared one by one. The types of the structures that match
-and that rank are the verbs' own, so they are parameters here.
+The newest rows are not indexed and are compared one by one. The index types for match and rank are
+type parameters here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RankPart = TypeVar("RankPart")
 
 @dataclass(frozen=True, slots=True)
 class IndexPart(Generic[MatchIndex, RankPart]):
-    """A static structure over the rows `start` to before `end` that lived when it was built."""
+    """Static index over the rows `start` to `end` (exclusive) that were live when it was built."""
 
     index: MatchIndex
     set_rows: I32
@@ -40,11 +40,11 @@ class IndexPart(Generic[MatchIndex, RankPart]):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its rows have the set's own numbers: nothing to renumber."""
+        """Return whether its row numbers equal the set's, so that none need renumbering."""
         return self.start == 0 and self.end == len(self.set_rows)
 
     def own_rows(self, rows: I32) -> I64:
-        """Return the structure's own numbers of some of the set's rows; of those that it has."""
+        """Convert rows of the set to rows of the index, dropping those that it lacks."""
         if self.is_whole:
             return rows[rows < self.end].astype(np.int64)
         own: I64 = np.searchsorted(self.set_rows, rows)
@@ -53,7 +53,7 @@ class IndexPart(Generic[MatchIndex, RankPart]):
 
 @dataclass(frozen=True, slots=True)
 class LiveView(Generic[MatchIndex, RankPart]):
-    """The rows of a live set that are visible at one edit, and the structures over them."""
+    """Visible rows of a live set at one edit, and the indexes over them."""
 
     rows: RowArrays
     count: int
@@ -91,18 +91,18 @@ class LiveView(Generic[MatchIndex, RankPart]):
 
     @property
     def indexed(self) -> int:
-        """Rows before this one are in parts; from here to `count` they are recent."""
+        """Number of indexed rows; those from here to `count` are recent."""
         return self.parts[-1].end if self.parts else 0
 
     @property
     def lists(self) -> IdLists:
-        """Return what lists the ids of rows by arrival."""
+        """Return the object that lists the ids of rows by arrival."""
         if not self.id_lists:
             self.id_lists.append(IdLists(self.rows, self.ascending))
         return self.id_lists[0]
 
     def live(self) -> I64:
-        """Return the rows that live, in order of arrival."""
+        """Return the live rows, in order of arrival."""
         rows = np.flatnonzero(self.rows.died[: self.count] > self.edit)
         if self.ascending == self.count:
             return rows

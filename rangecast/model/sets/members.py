@@ -1,9 +1,8 @@
-"""The ids of a set, and the dense row of each: one rule for every set that a user holds.
+"""Members of a set: ids and their dense rows, with the same rules for every set.
 
-An id is an integer of 64 bits or a text that isn't empty, and all ids of a set are of one kind,
-that of its first member. NumPy scalars are taken as what they hold; booleans, floats and texts that
-UTF-8 can't carry are rejected. Checks come first and change nothing; `bind` and `release` then
-can't fail.
+An id is a 64-bit integer or a non-empty text, and all ids of a set have the type of its first
+member. NumPy scalars are converted; booleans, floats and texts that cannot be encoded as UTF-8 are
+rejected. Checks come first and change nothing, so `bind` and `release` cannot fail.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _HINTED = 1000
 
 
 def as_id(value: Any, noun: str = "subscription") -> Id:
-    """Return an id as a Python integer or text."""
+    """Validate an id; return it as a Python integer or text."""
     if isinstance(value, str):
         if not value:
             raise UsageError(
@@ -66,7 +65,7 @@ def _a(noun: str) -> str:
 
 
 class Members:
-    """The ids of a set by row. Iteration is in the order in which they were bound."""
+    """Ids of a set with their rows, iterated in the order in which they were bound."""
 
     def __init__(self, noun: str = "subscription", kind: type | None = None):
         self.noun = noun
@@ -78,7 +77,7 @@ class Members:
 
     @classmethod
     def of(cls, ids: Any, noun: str = "subscription") -> Members:
-        """Return the members of a column of ids; the row of each is its place.
+        """Return the members of a column of ids; the row of each is its index.
 
         Millions of ids stay a column until one of them is looked up.
         """
@@ -113,7 +112,7 @@ class Members:
         return subscription in self._rows
 
     def items(self) -> Iterable[tuple[Id, int]]:
-        """Return pairs of id and row."""
+        """Return (id, row) pairs."""
         return self._rows.items()
 
     def rows(self) -> Iterable[int]:
@@ -121,7 +120,7 @@ class Members:
         return self._rows.values()
 
     def new(self, subscription: Any, remedy: str = "use replace()") -> Id:
-        """Return the id of a new member; reject one that exists or is of the other kind."""
+        """Validate the id of a new member; reject one that exists or has the other type."""
         new = as_id(subscription, self.noun)
         self.check_kind(new)
         if new in self._rows:
@@ -129,9 +128,9 @@ class Members:
         return new
 
     def new_many(self, subscriptions: Iterable[Any] | pa.Array) -> list[Id]:
-        """Return the ids of new members; reject all of them if one can't be.
+        """Validate the ids of new members; reject all of them if one is invalid.
 
-        An Arrow array, as `Boxes` have it, holds nothing but ids of one kind.
+        An Arrow array, as in `Boxes`, contains only ids of one type.
         """
         if isinstance(subscriptions, pa.Array):
             ids: list[Id] = subscriptions.to_pylist()
@@ -147,20 +146,20 @@ class Members:
         return ids
 
     def known_many(self, subscriptions: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
-        """Return members and their rows, each once; reject all of them if one is unknown."""
+        """Return members and their rows, without duplicates; reject all if one is unknown."""
         ids = self.listed(subscriptions)
         rows = [self.row(id_) for id_ in ids]
         _check_distinct(ids, "replaced")
         return ids, rows
 
     def either(self, subscription: Any) -> tuple[Id, int | None]:
-        """Return an id and its row, `None` if it isn't a member; reject one of the other kind."""
+        """Return an id and its row, or `None` if it is not a member; reject the other type."""
         id_ = as_id(subscription, self.noun)
         self.check_kind(id_)
         return id_, self._rows.get(id_)
 
     def either_many(self, column: pa.Array) -> tuple[list[Id], list[int | None]]:
-        """Return ids, each once, and their rows, as `either` does; all or none."""
+        """Return ids, without duplicates, and their rows, as `either` does; all or none."""
         ids: list[Id] = column.to_pylist()
         if ids:
             self.check_kind(ids[0])
@@ -174,7 +173,7 @@ class Members:
         raise UnknownIdError(f"no {self.noun} {subscription!r}: {self.hint(subscription)}")
 
     def hint(self, subscription: Any) -> str:
-        """Return which members may be meant by an id that isn't one."""
+        """Return a hint with the members that an unknown id may stand for."""
         if (
             self.kind is not None
             and isinstance(subscription, str | int)
@@ -184,35 +183,35 @@ class Members:
         return did_you_mean(str(subscription), [str(id_) for id_ in islice(self._rows, _HINTED)])
 
     def bind(self, new: Id, row: int) -> None:
-        """Bind a checked id to a row; a member is bound again."""
+        """Bind a validated id to a row; an existing member is rebound."""
         self.kind = type(new)
         self._rows[new] = row
 
     def bind_many(self, ids: list[Id], rows: Iterable[int]) -> None:
-        """Bind checked ids to rows."""
+        """Bind validated ids to rows."""
         if ids:
             self.kind = type(ids[0])
             self._rows.update(zip(ids, rows, strict=True))
 
     def release(self, subscription: Any) -> int:
-        """Forget a member; return the row that it had."""
+        """Remove a member; return its row."""
         row = self.row(subscription)
         del self._rows[subscription]
         return row
 
     def release_many(self, subscriptions: Iterable[Any]) -> list[int]:
-        """Forget members, each once; return their rows. Nothing is forgotten if one is unknown."""
+        """Remove members; return their rows. If one is unknown, none is removed."""
         rows = {subscription: self.row(subscription) for subscription in self.listed(subscriptions)}
         self.forget(rows)
         return list(rows.values())
 
     def forget(self, ids: Iterable[Id]) -> None:
-        """Forget ids, members or not."""
+        """Remove ids, ignoring those that are not members."""
         for id_ in ids:
             self._rows.pop(id_, None)
 
     def listed(self, subscriptions: Any) -> list[Any]:
-        """Return a list of ids as it is given; reject a single one: a text is no list."""
+        """Return ids as a list; reject a single id, because a text is not a list."""
         if isinstance(subscriptions, pa.Array | pa.ChunkedArray):
             return list(subscriptions.to_pylist())
         if isinstance(subscriptions, Iterable) and not isinstance(subscriptions, str | bytes):
@@ -228,7 +227,7 @@ class Members:
         return "integers" if self.kind is int else "texts"
 
     def check_kinds(self, ids: list[Id]) -> None:
-        """Reject ids of which not all are of one kind, that of the members."""
+        """Reject ids of mixed types, or of another type than the members."""
         if ids:
             other = next((id_ for id_ in ids if type(id_) is not type(ids[0])), None)
             if other is not None:
@@ -236,7 +235,7 @@ class Members:
             self.check_kind(ids[0])
 
     def check_kind(self, new: Id) -> None:
-        """Reject an id that is of another kind than the members."""
+        """Reject an id of another type than the members."""
         if self.kind is not None and type(new) is not self.kind:
             raise UsageError(_one_kind(f"{new!r}, and this set's are {self._kinds}"))
 

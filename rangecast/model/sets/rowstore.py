@@ -1,21 +1,21 @@
-"""The rows of a live set: arrays that only grow, which many threads may read while one writes.
+"""Row storage of a live set: append-only arrays for one writer and many reader threads.
 
-A row is a subscription; a new one gets the next row, a removed one keeps its row and is marked
-with the edit that removed it. Bounds are kept only where something is mentioned:
+A row is a subscription. A new one gets the next row; a removed one keeps its row and is marked with
+the edit that removed it. Bounds are stored only for restricted attributes:
 
     first_box   (rows + 1)   boxes of row r: first_box[r] .. first_box[r + 1]
     first_term  (boxes + 1)  terms of box b: first_term[b] .. first_term[b + 1]
-    axis, lo, hi (terms)     the range of one mentioned attribute
+    axis, lo, hi (terms)     range of one restricted attribute
     scores, arrival, died (rows), ids (rows), weights (rows, d) once a subscription has some
-    deaths (rows)            the rows that died, in the order in which they did
+    deaths (rows)            removed rows, in the order of removal
 
-`arrival` orders ties: it is the row, except that a replacement takes the place of what it
-replaces. `died` is the number of the edit that removed the row, `NEVER` while it lives; a reader
-that works at edit c sees row r iff c < died[r]. If n rows were dead then, these are deaths[:n].
+`arrival` breaks ties: it is the row number, except that a replacement takes that of the row it
+replaces. `died` is the number of the edit that removed the row, `NEVER` while it is live; a reader
+at edit c sees row r iff c < died[r]. If n rows were dead then, they are deaths[:n].
 
-Rows are written behind the last one that counts, and a full array is copied into a larger one. So
-a reader that holds `RowArrays` and a count never sees a half-written row, and rows that were
-written but never counted are as good as not written.
+Rows are written after the last visible one, and a full array is copied to a larger one. So a reader
+with `RowArrays` and a count never sees a partially written row, and rows that were written but
+never counted are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Box = tuple[tuple[int, float, float], ...]
 
 @edited
 class Bounds(NamedTuple):
-    """The boxes of all rows, only what is mentioned: what kernels read."""
+    """Sparse boxes of all rows, as kernels read them."""
 
     first_box: I64
     first_term: I64
@@ -50,7 +50,7 @@ class Bounds(NamedTuple):
 
 
 class RowArrays(NamedTuple):
-    """The arrays at one moment; only the rows that its holder counts are valid."""
+    """Arrays at one moment; only the first `count` rows known to the holder are valid."""
 
     bounds: Bundle[Bounds]
     scores: F64
@@ -62,7 +62,7 @@ class RowArrays(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of the arrays, the texts of ids not counted."""
+        """Size of the arrays in bytes, without the texts of ids."""
         return self.bounds.memory + sum(array.nbytes for array in self[1:] if array is not None)
 
 
@@ -90,9 +90,9 @@ def no_rows() -> RowArrays:
 def append(
     rows: RowArrays, count: int, boxes: Boxes, arrival: I64, ids: Sequence[Any] | None = None
 ) -> RowArrays:
-    """Write the subscriptions of `boxes` behind the first `count` rows; return the arrays.
+    """Append the subscriptions of `boxes` after the first `count` rows; return the arrays.
 
-    ids   those of the boxes as Python objects, if the caller has them: texts are kept once then
+    ids   ids of the boxes as Python objects, if available, so that texts are stored only once
     """
     terms = boxes.mentions
     box, axis = np.nonzero(terms)
@@ -128,9 +128,9 @@ def append_one(
     weights: F64 | None,
     arrival: int,
 ) -> RowArrays:
-    """Write one subscription, with weights (d,) or none, behind the first `count` rows.
+    """Append one subscription, with weights (d,) or none, after the first `count` rows.
 
-    Does what `append` does, a value at a time: for one row that is ten times quicker.
+    Equivalent to `append` for a single row, but ten times faster.
     """
     kind = np.dtype(np.int64 if isinstance(subscription, int) else object)
     more = 1, len(boxes), sum([len(box) for box in boxes])
@@ -157,7 +157,7 @@ def append_one(
 
 
 def mark_dead(rows: RowArrays, earlier: int, dead: I64, edit: int | I64) -> None:
-    """Mark rows as dead from an edit on; earlier readers still see them."""
+    """Mark rows as dead from an edit on; readers at earlier edits still see them."""
     rows.deaths[earlier : earlier + len(dead)] = dead
     rows.died[dead] = edit
 
@@ -169,10 +169,10 @@ def _with_room(
     kind: np.dtype[Any],
     weighted: int | None,
 ) -> RowArrays:
-    """Return arrays with room for more rows, boxes and terms.
+    """Return arrays with capacity for more rows, boxes and terms.
 
-    kind       of the ids; a set without rows takes either
-    weighted   the number of attributes if the new rows have weights: until now all may be 1
+    kind       type of the ids; an empty set accepts either
+    weighted   number of attributes if the new rows have weights: until now all may be 1
     """
     if rows.ids.dtype != kind:
         rows = rows._replace(ids=rows.ids[:0].astype(kind))
@@ -210,7 +210,7 @@ def _with_room(
 
 @jit
 def _spread(table: I64, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
-    """Write the boxes of these rows, in this order, densely, while other threads may run."""
+    """Write the boxes of these rows, in this order, densely; releases the GIL."""
     bounds = opened(table, Bounds)
     at = 0
     for row in range(len(rows)):
@@ -225,7 +225,7 @@ def _spread(table: I64, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
 
 
 def bounds_of(rows: RowArrays, wanted: I64, dimensions: int) -> tuple[F64, F64, I32]:
-    """Return the boxes of the wanted rows: lower bounds, upper bounds, the place of their row."""
+    """Return the boxes of the wanted rows: lower and upper bounds, and the index of their row."""
     first = rows.bounds.arrays.first_box
     count = int((first[wanted + 1] - first[wanted]).sum())
     lo, hi = np.empty((count, dimensions)), np.empty((count, dimensions))
@@ -251,7 +251,7 @@ def boxes_of(rows: RowArrays, wanted: I64, space: Space) -> Boxes:
 
 
 def terms_of(rows: RowArrays, row: int) -> list[Box]:
-    """Return the boxes of one row as a filter holds them."""
+    """Return the boxes of one row in the sparse form of filters."""
     bounds = rows.bounds.arrays
     first = bounds.first_term[bounds.first_box[row] : bounds.first_box[row + 1] + 1].tolist()
     return [
@@ -268,7 +268,7 @@ def terms_of(rows: RowArrays, row: int) -> list[Box]:
 
 
 def _grown(array: AnyArray, used: int, more: int) -> AnyArray:
-    """Return an array with room for more: a larger copy if necessary; readers keep the old one."""
+    """Return an array with capacity for more, copied if necessary; readers keep the old one."""
     if used + more <= len(array):
         return array
     larger = np.zeros((max(used + more, 2 * used, 64), *array.shape[1:]), array.dtype)

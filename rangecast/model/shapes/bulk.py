@@ -1,10 +1,10 @@
-"""Polygons of many texts at once: `within(NAME, 'POLYGON ((...))')`, read in compiled code.
+"""Batch parser of polygons, `within(NAME, 'POLYGON ((...))')`, in compiled code.
 
-A kernel reads the corners of each text, checks the ring and works out its bounds. It takes rings
-that need nothing else: closed, without repeated corners or crossings, within one turn of
-longitudes, with numbers of at most 18 digits. Any other text is left to the parser, which words
-the errors. A number is the double next to its decimal: a quotient or product of two doubles with
-its remainder, and left to the parser where that can't tell how it rounds.
+A kernel reads the corners of each text, validates the ring and computes its bounds. It accepts only
+simple rings: closed, without repeated corners or crossings, within one turn of longitudes, with
+numbers of at most 18 digits. Any other text is left to the parser, which raises the errors. Numbers
+are rounded correctly: as a quotient or product of two doubles with its remainder, or by the parser
+if that does not determine the rounding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WITHIN, _POLYGON = (np.frombuffer(word, np.uint8) for word in (b"within", b"pol
 
 
 class Rings(NamedTuple):
-    """The corners of many polygons of one ring each."""
+    """Corners of many polygons with one ring each."""
 
     xs: F64
     ys: F64
@@ -51,7 +51,7 @@ class Rings(NamedTuple):
 
 
 class RingsRead(NamedTuple):
-    """The rings of some texts, as a kernel reads them."""
+    """Rings that a kernel has read from texts."""
 
     rings: Rings
     rows: I64
@@ -75,7 +75,7 @@ def _spaces(data: U8, at: int, end: int) -> int:
 
 @jit
 def _word(data: U8, at: int, end: int, word: U8) -> int:
-    """Return where a word of small letters ends that stands here in any case; -1 if none does."""
+    """Match a lower-case word at an offset, in any case; return its end, or -1."""
     if at + len(word) > end:
         return -1
     for i in range(len(word)):
@@ -86,7 +86,7 @@ def _word(data: U8, at: int, end: int, word: U8) -> int:
 
 @jit
 def _same(data: U8, at: int, end: int, name: U8) -> int:
-    """Return where a text ends that stands here just so; -1 if it doesn't."""
+    """Match a text at an offset exactly; return its end, or -1."""
     if at + len(name) > end:
         return -1
     for i in range(len(name)):
@@ -97,14 +97,14 @@ def _same(data: U8, at: int, end: int, name: U8) -> int:
 
 @jit
 def _mark(data: U8, at: int, end: int, mark: int) -> int:
-    """Return where a mark ends, after any spaces; -1 if there is another one."""
+    """Skip spaces and match a punctuation mark; return its end, or -1."""
     at = _spaces(data, at, end)
     return at + 1 if at < end and data[at] == mark else -1
 
 
 @jit
 def _remainder(product: float, a: float, b: float) -> float:
-    """Return what the rounded product of two doubles lacks."""
+    """Return the rounding error of the product of two doubles."""
     c = _SPLIT * a
     a_high = c - (c - a)
     a_low = a - a_high
@@ -116,9 +116,9 @@ def _remainder(product: float, a: float, b: float) -> float:
 
 @jit
 def decimal(mantissa: int, power: int) -> float:
-    """Return the double next to mantissa * 10 ** power; NaN if that isn't sure.
+    """Return the double nearest to mantissa * 10 ** power; NaN if the rounding is uncertain.
 
-    The mantissa has at most 18 digits, the power lies between -22 and 22.
+    The mantissa has at most 18 digits, and the power is between -22 and 22.
     """
     high = float(mantissa)
     if power == 0:
@@ -138,9 +138,9 @@ def decimal(mantissa: int, power: int) -> float:
 
 @jit
 def _digits(data: U8, at: int, end: int, value: int, last: int) -> tuple[int, int]:
-    """Read digits up to `last`; return where they end, and the value with them appended.
+    """Read digits up to `last`; return their end, and the value with them appended.
 
-    One of more than 64 bits is wrong: the caller looks at how many digits there are.
+    A value of more than 64 bits overflows: the caller checks the number of digits.
     """
     while at < end and 48 <= data[at] <= last:
         value = 10 * value + (data[at] - 48)
@@ -150,7 +150,7 @@ def _digits(data: U8, at: int, end: int, value: int, last: int) -> tuple[int, in
 
 @jit
 def _number(data: U8, at: int, end: int) -> tuple[int, float]:
-    """Return where a number ends, and its value; NaN if it isn't read here."""
+    """Return the end of a number and its value, or NaN if it is unsupported."""
     is_negative = at < end and data[at] == 45
     at += at < end and (data[at] == 43 or data[at] == 45)
     begun = at
@@ -186,7 +186,7 @@ def _number(data: U8, at: int, end: int) -> tuple[int, float]:
 
 @jit
 def _is_plain_space(data: U8, first: int, last: int) -> bool:
-    """Whether a text has no spaces but single blanks inside."""
+    """Return whether a text has only single blanks as whitespace, and none at its ends."""
     if first == last or data[first] == 32 or data[last - 1] == 32:
         return False
     for i in range(first, last):
@@ -197,7 +197,7 @@ def _is_plain_space(data: U8, first: int, last: int) -> bool:
 
 @jit
 def _corners(data: U8, at: int, end: int, xs: F64, ys: F64, filled: int) -> tuple[int, int]:
-    """Read the corners of a ring; return where it ends, -1 if it can't be read, and the room."""
+    """Read the corners of a ring; return its end (-1 if unreadable) and the filled length."""
     while True:
         at = _spaces(data, at, end)
         at, x = _number(data, at, end)
@@ -218,7 +218,7 @@ def _corners(data: U8, at: int, end: int, xs: F64, ys: F64, filled: int) -> tupl
 
 @jit
 def _is_simple(xs: F64, ys: F64, first: int, last: int, is_earth: bool) -> bool:
-    """Whether a ring needs nothing done, and none of its edges cross."""
+    """Return whether a ring needs no normalization and its edges do not cross."""
     count = last - first
     if count < 4 or xs[first] != xs[last - 1] or ys[first] != ys[last - 1]:
         return False
@@ -265,7 +265,7 @@ def _read(
     bounds: F64,
     is_small: Bool,
 ) -> int:
-    """Read the polygons of some texts; return how many there are."""
+    """Read the polygons of some texts; return their number."""
     count = filled = 0
     for row in rows:
         at, end = ends[row], ends[row + 1]
@@ -314,10 +314,10 @@ def _read(
 
 
 def read_rings(data: U8, ends: I64, rows: I64, place: Place) -> list[RingsRead]:
-    """Return the rings of texts that ask for a polygon of a place, and nothing else.
+    """Return the rings of texts that consist of a single polygon on a place.
 
-    data, ends   the bytes of all texts, and where each begins and the last one ends
-    rows         the texts to look at
+    data, ends   bytes of all texts, with the start of each and the end of the last
+    rows         texts to read
     """
     if isinstance(place, Location) and place.edges == "geodesic":
         return []

@@ -1,16 +1,16 @@
-"""Does one shape lie inside of another? Decided exactly for polygons and for circles on a plane.
+"""Containment of shapes, decided exactly for polygons, and for circles on a plane.
 
-    polygon in polygon     exact; within several polygons, if one of them holds it whole
-    circle in circle       exact on a plane; on the earth by distance, with a metre to spare
+    polygon in polygon     exact; within several polygons, if a single one contains it
+    circle in circle       exact on a plane; on the earth by distance, with a margin of one metre
     polygon in circle      exact on a plane
     circle in polygon      exact on a plane
     corridors              along the same lines, by their widths
 
 Any other pair counts as not contained, and so do polygons that touch and have too many edges.
 
-Edges of two polygons either cross, and neither contains the other; or they don't meet, and one
-corner of each ring decides; or they touch. Then edges are cut where a corner of the other polygon
-lies on them, and each piece is inside, outside or on the border: in whole numbers, so exactly.
+If edges of two polygons cross, neither contains the other. If they do not meet, one corner of each
+ring decides. If they touch, edges are split where a corner of the other polygon lies on them, and
+each piece is inside, outside or on the border; this uses integers, so it is exact.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Edge = tuple[Point, Point]
 
 
 def contains(outer: Asked, inner: Asked) -> bool:
-    """Whether every point of a literal is one of another; `False` also if it isn't known."""
+    """Return whether one literal contains another; `False` if unknown."""
     if outer.text == inner.text:
         return True
     if outer.negated != inner.negated:
@@ -76,7 +76,7 @@ def contains(outer: Asked, inner: Asked) -> bool:
 
 
 def _turned(shape: Polygons) -> list[Polygons]:
-    """Return polygons on the earth as they are, and turned once if that loses no digit."""
+    """Return polygons on the earth, plus copies shifted by 360 degrees where that is lossless."""
     made = [shape]
     for turn in (360.0, -360.0):
         rings = [ring for polygon in shape.polygons for ring in polygon]
@@ -101,7 +101,7 @@ def _circle_in_circle(a: Circle, b: Circle, kind: int) -> bool:
 
 
 def _circle_in_polygon(rings: Rings, circle: Circle) -> bool:
-    """Whether the centre is inside and no edge is nearer than the radius."""
+    """Return whether the centre is inside and no edge is closer than the radius."""
     outline = _Outline.of(rings)
     if len(outline.edges) > _MAX_TOUCHING or outline.where(circle.x, circle.y) != 1:
         return False
@@ -120,7 +120,7 @@ def _circle_in_polygon(rings: Rings, circle: Circle) -> bool:
 
 
 class _Outline(NamedTuple):
-    """The rings of a polygon, one behind the other."""
+    """Concatenated rings of a polygon."""
 
     xs: F64
     ys: F64
@@ -143,7 +143,7 @@ def _polygons_in(a: Polygons, b: Polygons) -> bool:
 
 
 def _polygon_in(a: Rings, b: Rings) -> bool:
-    """Whether polygon a contains polygon b."""
+    """Return whether polygon a contains polygon b."""
     low, high = b[0].min(axis=0), b[0].max(axis=0)
     if not ((a[0].min(axis=0) <= low) & (high <= a[0].max(axis=0))).all():
         return False
@@ -162,7 +162,7 @@ def _polygon_in(a: Rings, b: Rings) -> bool:
 
 @jit
 def _meet(ax: F64, ay: F64, a: I64, bx: F64, by: F64, b: I64) -> int:
-    """Return whether edges of two polygons cross, or else touch."""
+    """Return whether edges of two polygons cross, touch or neither."""
     contact = _APART
     for i in a:
         x1, y1, x2, y2 = ax[i], ay[i], ax[i + 1], ay[i + 1]
@@ -182,7 +182,7 @@ def _meet(ax: F64, ay: F64, a: I64, bx: F64, by: F64, b: I64) -> int:
 
 
 def _touching_in(a: Rings, b: Rings) -> bool:
-    """Whether polygon a contains b, whose edges touch those of a and don't cross them."""
+    """Return whether polygon a contains b, given that their edges touch but do not cross."""
     values = np.unique(np.concatenate([*a, *b]))
     unit = 2 * max(Fraction(value).denominator for value in values.tolist())
     outer, inner = _whole_edges(a, unit), _whole_edges(b, unit)
@@ -197,7 +197,7 @@ def _touching_in(a: Rings, b: Rings) -> bool:
 
 
 def _whole_edges(rings: Rings, unit: int) -> list[Edge]:
-    """Return edges in whole even numbers, with the inside on their left."""
+    """Return edges scaled to even integers, with the inside on their left."""
     edges: list[Edge] = []
     for number, ring in enumerate(rings):
         corners = [(int(Fraction(x) * unit), int(Fraction(y) * unit)) for x, y in ring.tolist()]
@@ -209,7 +209,7 @@ def _whole_edges(rings: Rings, unit: int) -> list[Edge]:
 
 
 def _pieces(edges: list[Edge], others: list[Edge]) -> list[tuple[Point, Edge]]:
-    """Return the middle of each piece of edges that are cut at corners of others, and its edge."""
+    """Split edges at the corners of others; return the midpoint and edge of each piece."""
     corners = {corner for corner, _ in others}
     made = []
     for edge in edges:

@@ -1,8 +1,8 @@
-"""Boxes that cover a shape: few, for the index; those that lie wholly inside need no test.
+"""Covers of shapes: a few boxes for the index; boxes wholly inside need no verification.
 
 A cell of a polygon is *full* if no edge meets it and its centre lies inside. The largest cell is
-split first, as long as it is large enough for a split to pay off. Afterwards splits that didn't
-are undone: those whose boxes cost more than the area that they leave out.
+split first, as long as it is large enough for a split to pay off. Afterwards unprofitable splits
+are undone: those whose boxes cost more than the area that they exclude.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BOX = 0.04
 
 
 class Cell(NamedTuple):
-    """A box of a cover."""
+    """Box of a cover."""
 
     x0: float
     y0: float
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 @jit
 def _edges_meeting(xs: F64, ys: F64, edges: I64, x0: float, y0: float, x1: float, y1: float) -> I64:
-    """Return the edges that may meet a closed box; one that does is never left out."""
+    """Return the edges that may meet a closed box; never omits one that does."""
     meeting = np.empty(len(edges), np.int64)
     count = 0
     for i in range(len(edges)):
@@ -75,7 +75,7 @@ def _ring_area(xs: F64, ys: F64, first: int, last: int) -> float:
 def has_one_box(
     xs: F64, ys: F64, first: int, last: int, x0: float, y0: float, x1: float, y1: float
 ) -> bool:
-    """Whether the bounds of a ring are its one box: it is small, and fills most of them."""
+    """Return whether the bounding box of a ring is its cover: it is small and mostly filled."""
     total = (x1 - x0) * (y1 - y0)
     if not (total > 0.0 and math.isfinite(total)):
         return True
@@ -83,7 +83,7 @@ def has_one_box(
 
 
 def cover_polygons(shape: Polygons) -> list[Cell]:
-    """Return the boxes of polygons, in their own coordinates."""
+    """Return the boxes that cover polygons, in the polygons' coordinates."""
     boxes_each = max(1, MAX_BOXES // len(shape.polygons))
     return [cell for rings in shape.polygons for cell in _cover_polygon(rings, boxes_each)]
 
@@ -125,7 +125,7 @@ def _cover_polygon(rings: tuple[F64, ...], most: int) -> list[Cell]:
 
 
 class _Split:
-    """A cell, and the parts of it that aren't empty, if it was split."""
+    """Cell with its non-empty parts, if it was split."""
 
     def __init__(self, cell: Cell, edges: I64):
         self.cell = cell
@@ -133,7 +133,7 @@ class _Split:
         self.parts: list[_Split] = []
 
     def cheapest(self, share: float) -> tuple[float, list[Cell]]:
-        """Return the cost of the best cover of a cell that is this share of all, and its boxes."""
+        """Return the cost and boxes of the best cover of a cell with this share of the area."""
         cost, cells = _BOX + share, [self.cell]
         if self.parts:
             parts = [part.cheapest(share / 2) for part in self.parts]
@@ -157,7 +157,7 @@ def _holds_centre(xs: F64, ys: F64, edges: I64, cell: Cell) -> bool:
 
 
 def cover_plane(shape: Shape) -> list[Cell]:
-    """Return the boxes of a shape on a plane."""
+    """Return the boxes that cover a shape on a plane."""
     if isinstance(shape, Polygons):
         return cover_polygons(shape)
     if isinstance(shape, Circle):
@@ -166,7 +166,7 @@ def cover_plane(shape: Shape) -> list[Cell]:
 
 
 def cover_earth(shape: Shape) -> list[Cell]:
-    """Return the boxes of a shape on the earth: longitudes -180 to 180, latitudes -90 to 90."""
+    """Return the boxes that cover a shape on the earth, in longitudes and latitudes."""
     if isinstance(shape, Polygons):
         return [part for cell in cover_polygons(shape) for part in wrapped(cell)]
     if isinstance(shape, Circle):
@@ -180,7 +180,7 @@ def _cap(longitude: float, latitude: float, distance: float) -> list[Cell]:
 
 
 def _strip(corners: F64, width: float) -> list[Cell]:
-    """Return the boxes around a stretch of great-circle segments, which bulge towards the poles."""
+    """Return the boxes around great-circle segments, which bulge towards the poles."""
     _, y0, _, y1 = _hull(corners)
     caps = [bounds_of_cap(x, y, width * (1 + BAND) + 0.01) for x, y in corners.tolist()]
     west, east = min(cap[0] for cap in caps), max(cap[1] for cap in caps)
@@ -194,7 +194,7 @@ def _strip(corners: F64, width: float) -> list[Cell]:
 
 
 def wrapped(cell: Cell) -> list[Cell]:
-    """Return the parts of a box that crosses the antimeridian; -180 and 180 are one meridian."""
+    """Split a box at the antimeridian; -180 and 180 are the same meridian."""
     x0, y0, x1, y1, is_full = cell
     if x1 - x0 >= 360:
         return [Cell(-180.0, y0, 180.0, y1, is_full)]
@@ -207,7 +207,7 @@ def wrapped(cell: Cell) -> list[Cell]:
 
 
 def _stretches(shape: Corridor) -> list[F64]:
-    """Return the lines of a corridor, cut into a bounded number of short pieces."""
+    """Split the lines of a corridor into a bounded number of short pieces."""
     segments = sum(len(line) - 1 for line in shape.along.lines)
     step = max(1, math.ceil(segments / MAX_CORRIDOR_BOXES))
     return [
@@ -223,7 +223,7 @@ def _hull(corners: F64) -> tuple[float, float, float, float]:
 
 
 def _around(x0: float, y0: float, x1: float, y1: float, distance: float) -> Cell:
-    """Return a box that is this much larger on each side, rounded outwards."""
+    """Return a box enlarged by a distance on each side, rounded outwards."""
     slack = distance * (1 + 4e-16)
     low, high = -math.inf, math.inf
     return Cell(

@@ -1,4 +1,4 @@
-"""Distances of points from the borders of shapes: what `why` and `why_not` report."""
+"""Distances of points from the borders of shapes, as `why` and `why_not` report them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rangecast.model.shapes.verification.programs import (
 
 
 def distance_to_border(literal: Literal, x: float, y: float) -> float:
-    """Return how far a point is from the border of a shape, in metres on the earth; for people."""
+    """Return the distance of a point from the border of a shape, in metres on the earth."""
     shape, earth = literal.shape, literal.kind not in (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
     assert not isinstance(shape, np.ndarray)
     if isinstance(shape, Circle):

@@ -1,4 +1,4 @@
-"""Polygons and lines on the earth: longitudes that go round, poles, and edges along great circles.
+"""Polygons and lines on the earth: longitude wrapping, poles, and geodesic edges.
 
 Longitudes are unwrapped edge by edge: an edge goes the short way round, so one from 170 to -170
 crosses the antimeridian. A ring in unwrapped longitudes is a ring on a plane, unless it goes round
@@ -17,7 +17,7 @@ from rangecast.model.shapes.geometry import Lines, Polygons, ShapeError, number_
 
 
 def on_earth(shape: Polygons | Lines, *, geodesic: bool) -> Polygons | Lines:
-    """Return a shape in degrees with its longitudes unwrapped; refuse what is no place."""
+    """Return a shape in degrees with unwrapped longitudes; reject invalid coordinates."""
     if isinstance(shape, Lines):
         return Lines(tuple(_shifted(_unwrapped(line)) for line in shape.lines))
     made = []
@@ -70,7 +70,7 @@ def _check_pole(ring: F64, geodesic: bool) -> None:
 
 
 def _shifted(corners: F64) -> F64:
-    """Return corners whose least longitude lies from -180 to below 180."""
+    """Shift corners so that the least longitude is in [-180, 180)."""
     turns = math.floor((float(corners[:, 0].min()) + 180) / 360)
     moved = np.column_stack([corners[:, 0] - 360 * turns, corners[:, 1]]) + 0.0
     moved.flags.writeable = False
@@ -78,7 +78,7 @@ def _shifted(corners: F64) -> F64:
 
 
 def _beside(outer: F64, ring: F64, geodesic: bool) -> F64:
-    """Return a hole with the longitudes of the ring around it."""
+    """Shift the longitudes of a hole to those of its outer ring."""
     unwrapped = _unwrapped(ring)
     _check_pole(unwrapped, geodesic)
     low, high = float(outer[:, 0].min()), float(outer[:, 0].max())
@@ -92,9 +92,9 @@ def _beside(outer: F64, ring: F64, geodesic: bool) -> F64:
 
 
 def holds_north_pole(rings: tuple[F64, ...]) -> bool:
-    """Whether a polygon with geodesic edges holds the north pole.
+    """Return whether a polygon with geodesic edges contains the north pole.
 
-    Of a ring round a pole, the side that it winds to the left of is inside, as GeoJSON has it.
+    The inside of a ring round a pole is on its left, as in GeoJSON.
     """
     holds = False
     for ring in rings:
@@ -105,7 +105,7 @@ def holds_north_pole(rings: tuple[F64, ...]) -> bool:
 
 
 def cover_geodesic(shape: Polygons) -> list[Cell]:
-    """Return the boxes of polygons with geodesic edges, which bulge towards the poles."""
+    """Return the boxes that cover polygons with geodesic edges, which bulge towards the poles."""
     return [part for rings in shape.polygons for part in wrapped(_hull(rings))]
 
 
@@ -123,7 +123,7 @@ def _hull(rings: tuple[F64, ...]) -> Cell:
 
 
 def _bulge(ring: F64) -> float:
-    """Return how many degrees edges may lie beyond the latitudes of their ends, at most."""
+    """Return an upper bound, in degrees, of how far edges exceed the latitudes of their ends."""
     vectors = unit_vectors(ring)
     dots = np.clip((vectors[:-1] * vectors[1:]).sum(axis=1), -1, 1)
     longest = float(np.degrees(np.arccos(dots)).max())
@@ -131,7 +131,7 @@ def _bulge(ring: F64) -> float:
 
 
 def unit_vectors(corners: F64) -> F64:
-    """Return the points of the unit sphere at places in degrees, (n, 3)."""
+    """Return the unit vectors of positions in degrees, (n, 3)."""
     turn, tilt = np.radians(corners[:, 0]), np.radians(corners[:, 1])
     level = np.cos(tilt)
     made: F64 = np.column_stack([level * np.cos(turn), level * np.sin(turn), np.sin(tilt)])

@@ -1,7 +1,7 @@
-"""Shapes as plain data: polygons, circles and corridors; read from WKT and GeoJSON, and written.
+"""Shapes as plain data: polygons, circles and corridors, with WKT and GeoJSON conversion.
 
-Corners are arrays (n, 2) of x and y, or of longitude and latitude. A ring ends where it begins.
-Coordinates of a height or a measure are dropped. Rings may wind either way.
+Corners are arrays (n, 2) of x and y, or of longitude and latitude. A ring ends where it starts.
+Z and M coordinates are dropped. Rings may have either orientation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_DEPTH = 8
 
 
 class ShapeError(ValueError):
-    """A shape that can't be used: the reason, where in its text, and what to do about it."""
+    """Error for an invalid shape: the reason, the position in its text, and a hint."""
 
     def __init__(self, reason: str, at: int | None = None, hint: str = ""):
         super().__init__(reason)
@@ -50,7 +50,7 @@ class Polygons:
 
     @property
     def text(self) -> str:
-        """Its WKT."""
+        """Return the polygons as WKT."""
         if self.source:
             return self.source
         parts = [f"({', '.join(map(_ring_text, rings))})" for rings in self.polygons]
@@ -61,7 +61,7 @@ class Polygons:
 
 @dataclass(frozen=True)
 class Circle:
-    """All points at most this far from a centre; the radius is in metres on the earth."""
+    """All points within a radius of a centre; the radius is in metres on the earth."""
 
     x: float
     y: float
@@ -70,13 +70,13 @@ class Circle:
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Lines of straight segments: what a corridor is around."""
+    """Polylines, the axes of corridors."""
 
     lines: tuple[F64, ...]
 
     @property
     def text(self) -> str:
-        """Its WKT."""
+        """Return the lines as WKT."""
         parts = [_ring_text(line) for line in self.lines]
         if len(parts) == 1:
             return f"LINESTRING {parts[0]}"
@@ -85,7 +85,7 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class Corridor:
-    """All points at most this far from a line; the width is in metres on the earth."""
+    """All points within a distance of a line; the width is in metres on the earth."""
 
     along: Lines
     width: float
@@ -95,7 +95,7 @@ Shape = Polygons | Circle | Corridor
 
 
 def read_geometry(text: str) -> Polygons | Lines:
-    """Return the polygons or lines of a WKT or GeoJSON text."""
+    """Parse the polygons or lines of a WKT or GeoJSON text."""
     if text.lstrip()[:1] in "{[":
         return _from_geojson(text)
     return _from_wkt(text)
@@ -123,7 +123,7 @@ def _from_wkt(text: str) -> Polygons | Lines:
 
 
 def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
-    """Return nested lists of coordinates, and how many numbers a corner has."""
+    """Parse nested lists of coordinates; return them with the number of coordinates per corner."""
     stack: list[list[Any]] = []
     root: list[Any] | None = None
     corner: list[float] = []
@@ -284,7 +284,7 @@ def _ring(corners: list[Any]) -> F64:
 
 
 def check_rings(polygons: Polygons) -> None:
-    """Refuse polygons whose edges cross, or run along one another."""
+    """Reject polygons whose edges cross or overlap."""
     for rings in polygons.polygons:
         corners = np.concatenate(rings)
         ends = np.cumsum([len(ring) for ring in rings])
@@ -302,7 +302,7 @@ def _edge(corners: list[list[float]]) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a number as a shape's text has it."""
+    """Format a number for the text of a shape."""
     if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return str(int(value))
     return repr(float(value))

@@ -1,10 +1,10 @@
-"""Shapes inside of other shapes, as boxes: how covering knows of them.
+"""Boxes for shapes nested in other shapes, so that covering takes nesting into account.
 
-A subscription covers another one if each box of the other lies in one of its own boxes, and words
-of places are just numbers there. So a box that asks for a whole shape gets, for each shape inside
-of it, one more box that asks for that shape: it adds no point, and covers the boxes of the other.
+A subscription covers another one if each box of the other lies in one of its own boxes, and shapes
+are compared only by number there. So a box that requires a whole shape gets one more box for each
+shape inside it, which requires that shape: it adds no point, and covers the boxes of the other.
 
-A box asks for a whole shape if it comes with all the others of the shape's cover: a filter that
+A box requires a whole shape if all other boxes of the shape's cover are there, too: a filter that
 cuts a shape, as `x < 5` may, gets no more boxes.
 """
 
@@ -30,7 +30,7 @@ _FEW = 8
 
 
 class Pair(NamedTuple):
-    """A word of a place, and one whose shape lies inside of its shape."""
+    """Two conjunctions of a place; the shape of the second lies inside that of the first."""
 
     axis: int
     outer: int
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 class Nesting:
-    """Which words of the places of a space lie inside of which."""
+    """Nesting of the shapes of a space's places."""
 
     def __init__(self, space: Space):
         self.space = space
@@ -50,7 +50,7 @@ class Nesting:
 
     @classmethod
     def of_words(cls, space: Space) -> Nesting:
-        """Return one that knows all words of a space."""
+        """Return the nesting of all shapes in the vocabularies of a space."""
         made = cls(space)
         for axis in made._axes:
             words = range(len(space.attributes[axis].vocabulary))  # type: ignore[attr-defined]
@@ -61,20 +61,20 @@ class Nesting:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the space has places at all."""
+        """Return whether the space has any places."""
         return bool(self._axes)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no shape is known to lie inside of another one."""
+        """Return whether no shape is known to lie inside another one."""
         return not self._inside
 
     def has_words(self, lo: F64) -> bool:
-        """Whether a box asks for a place."""
+        """Return whether a box has a condition on a place."""
         return bool(self._axes) and bool(np.isfinite(lo[:, self._axes]).any())
 
     def add(self, lo: F64, hi: F64) -> list[Pair]:
-        """Take the words of some boxes, (boxes, d); return the pairs that are new."""
+        """Add the shapes of boxes, (boxes, d); return the new pairs."""
         new: list[Pair] = []
         for axis in self._axes:
             some = np.isfinite(lo[:, axis])
@@ -86,9 +86,9 @@ class Nesting:
     def more_boxes(
         self, lo: F64, hi: F64, owner: I32, only: Iterable[Pair] | None = None
     ) -> tuple[F64, F64, I32]:
-        """Return the boxes for shapes inside of those that boxes ask for, and their owners.
+        """Return the additional boxes for nested shapes, and their owners.
 
-        only   just these pairs; without, all that are known
+        only   use only these pairs; by default, all known ones
         """
         inside = self._inside
         if only is not None:
@@ -122,7 +122,7 @@ class Nesting:
         return [self.space.axis(coordinate.name) for coordinate in place.coordinates]
 
     def _widen(self, axis: int, lo: F64, hi: F64) -> list[int]:
-        """Widen the bounds of words by those of boxes; return the words that changed."""
+        """Extend the bounds of shapes by those of boxes; return the shapes that changed."""
         x, y = self._sides(axis)
         known, changed = self._bounds[axis], []
         numbers = np.floor(lo[:, axis]).astype(np.int64)
@@ -146,7 +146,7 @@ class Nesting:
         return changed
 
     def _pairs(self, axis: int, changed: list[int]) -> list[Pair]:
-        """Return the new pairs of which one word changed."""
+        """Return the new pairs in which one shape changed."""
         if not changed:
             return []
         numbers = np.fromiter(self._bounds[axis], np.int64)
@@ -172,7 +172,7 @@ class Nesting:
         return literals_of(place, place.literal(number))
 
     def _uncut(self, axis: int, number: int) -> tuple[F64, F64]:
-        """Return the boxes of a filter that asks for a word and nothing else."""
+        """Return the boxes of a filter that consists of one conjunction only."""
         if (axis, number) not in self._boxes:
             place = self.space.attributes[axis]
             assert isinstance(place, Place)
@@ -181,14 +181,14 @@ class Nesting:
         return self._boxes[axis, number]
 
     def _whole(self, axis: int, number: int, lo: F64, hi: F64) -> set[bytes]:
-        """Return the boxes of a word within the other bounds of a box."""
+        """Return the boxes of a conjunction, with the bounds of a box on all other attributes."""
         low, high = (bounds.copy() for bounds in self._uncut(axis, number))
         others = np.setdiff1d(np.arange(len(lo)), [*self._sides(axis), axis])
         low[:, others], high[:, others] = lo[others], hi[others]
         return _cells(low, high)
 
     def _groups(self, axis: int, lo: F64, hi: F64, owner: I32, some: Bool) -> list[list[int]]:
-        """Return boxes of one owner that differ by the coordinates of a place only."""
+        """Group the boxes of each owner that differ only in the coordinates of a place."""
         others = np.setdiff1d(np.arange(lo.shape[1]), [*self._sides(axis), axis])
         groups: dict[tuple[int, float, bytes, bytes], list[int]] = {}
         for box in np.flatnonzero(some).tolist():
@@ -203,7 +203,7 @@ def _cells(lo: F64, hi: F64) -> set[bytes]:
 
 
 def _nested(bounds: F64, is_new: Bool) -> I64:
-    """Return (outer, inner) of rectangles that lie in one another, of which one is new, (n, 2)."""
+    """Return pairs (outer, inner) of nested rectangles, of which at least one is new, (n, 2)."""
     if is_new.sum() <= _FEW:
         found = [np.empty((0, 2), np.int64)]
         for row in np.flatnonzero(is_new):
@@ -234,7 +234,7 @@ def _nested(bounds: F64, is_new: Bool) -> I64:
 def _fill(
     bounds: F64, cells: I64, side: int, order: I64, offsets: I64, is_new: Bool, pairs: I64
 ) -> int:
-    """Write the pairs of `_nested` as far as there is room; return how many there are."""
+    """Write the pairs of `_nested` up to the capacity; return their total number."""
     count = 0
     for outer in range(len(bounds)):
         for column in range(cells[outer, 0], cells[outer, 2] + 1):
@@ -258,9 +258,9 @@ def _fill(
 
 
 def with_nested(boxes: Boxes, nesting: Nesting | None = None) -> Boxes:
-    """Return a set with the boxes for shapes inside of others; itself if there are none.
+    """Return a set with boxes for nested shapes added, or the set itself if there are none.
 
-    nesting   one that knows the words already; without, those of the set count
+    nesting   nesting of the shapes, if known; by default it is computed from the set
     """
     if boxes.space is None:
         return boxes

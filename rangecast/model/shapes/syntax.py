@@ -1,4 +1,4 @@
-"""Calls in filters: `within(position, circle(13.4, 52.5, 5 km))`, `distance(...) < 5 km`.
+"""Syntax of calls: `within(position, circle(13.4, 52.5, 5 km))`, `distance(...) < 5 km`.
 
 within(NAME, SHAPE)
 distance(NAME, point(X, Y))                      compared with a length
@@ -36,14 +36,14 @@ _TOKEN = re.compile(
 
 
 class Length(NamedTuple):
-    """A number and its unit; none on a plane."""
+    """Number with a unit; without one on a plane."""
 
     value: float
     unit: str
     at: int
 
     def on(self, *, earth: bool) -> float:
-        """Return the length in metres, or as it is on a plane."""
+        """Return the length in metres, or unchanged on a plane."""
         if earth and not self.unit:
             raise ShapeError(
                 "a length on the earth needs a unit",
@@ -59,7 +59,7 @@ class Length(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call as it was written: its attribute, and what it asks."""
+    """Parsed call: its attribute, function and arguments."""
 
     function: str
     attribute: str
@@ -70,7 +70,7 @@ class Call:
     geometry_at: int = 0
 
     def shape(self, length: Length | None, *, earth: bool) -> Shape:
-        """Return the shape; `length` is what a distance is compared with."""
+        """Return the shape of the call; `length` is the one that a distance is compared with."""
         length_ = self.length or length
         if isinstance(self.geometry, Polygons):
             return self.geometry
@@ -90,7 +90,7 @@ class _Reader:
         self.next()
 
     def next(self) -> None:
-        """Go to the next token."""
+        """Advance to the next token."""
         token = _TOKEN.match(self.text, self.place)
         if token is None:
             rest = self.text[self.place :].strip()
@@ -105,7 +105,7 @@ class _Reader:
         self.place = token.end()
 
     def take(self, kind: str, word: str = "", what: str = "") -> str:
-        """Return the token, which must be of a kind, and go on."""
+        """Consume a token of this kind; return its text."""
         if self.kind != kind or (word and self.word != word):
             shown = f"'{self.word}'" if self.word else "the end of the text"
             raise ShapeError(f"expected {what or repr(word)}, found {shown}", self.at)
@@ -135,7 +135,7 @@ class _Reader:
 
 
 def read_length(text: str) -> Length:
-    """Return the length of a text such as `5 km`."""
+    """Parse a length such as `5 km`."""
     reader = _Reader(text)
     length = reader.length()
     reader.take("end", what="the end of the length")
@@ -143,7 +143,7 @@ def read_length(text: str) -> Length:
 
 
 def read_call(text: str) -> Call:
-    """Return what a call asks; errors say where in the text."""
+    """Parse a call; errors include the position in the text."""
     reader = _Reader(text)
     function = reader.take("name", what="within or distance").lower()
     reader.take("mark", "(")
@@ -206,7 +206,7 @@ def _geometry(reader: _Reader) -> tuple[Polygons | Lines, int]:
 
 
 def shape_text(shape: Shape, *, earth: bool) -> str:
-    """Return a shape as `within` takes it."""
+    """Format a shape as an argument of `within`."""
     unit = " m" if earth else ""
     if isinstance(shape, Polygons):
         return f"'{shape.text}'"

@@ -1,7 +1,7 @@
-"""Words of a place: the literals that a box of a subscription asks for, as text and as shapes.
+"""Conjunctions of a place: the literals that a box requires, as text and as shapes.
 
 A literal is `within(position, SHAPE)`, `not within(position, SHAPE)` or
-`distance(position, point(X, Y)) < LENGTH` with any sign. A word is literals joined by ` and `.
+`distance(position, point(X, Y)) < LENGTH` with any comparison. Literals are joined by ` and `.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_RADIUS = 15_000_000.0
 
 
 class Asked(NamedTuple):
-    """A literal of a filter: its text, its shape and how it is verified."""
+    """Literal of a filter: its text, its shape and how it is verified."""
 
     text: str
     shape: Shape
@@ -58,11 +58,11 @@ class Asked(NamedTuple):
     border: int
 
     def literal(self, x_axis: int, y_axis: int) -> Literal:
-        """Return it as programs take it."""
+        """Return the literal in the form of programs."""
         return Literal(self.kind, self.shape, self.negated, self.border, x_axis, y_axis)
 
     def cover(self) -> list[Cell]:
-        """Return the boxes that hold all of its shape."""
+        """Return the boxes that cover its shape."""
         if self.kind == GEODESIC_POLYGON:
             assert isinstance(self.shape, Polygons)
             return cover_geodesic(self.shape)
@@ -75,7 +75,7 @@ _PLANE = (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
 def asked(
     place: Place, call: Call, sign: str = "", length: Length | None = None, *, negated: bool = False
 ) -> Asked:
-    """Return the literal of a call; a distance has a sign and a length."""
+    """Return the literal of a call; a distance has a comparison and a length."""
     name, border = name_text(place.name), BORDERS[place.border]
     shape = _checked(place, call.shape(length, earth=place.earth), call.geometry_at)
     kind = _kind(place, shape)
@@ -104,7 +104,7 @@ def _kind(place: Place, shape: Shape) -> int:
 
 
 def _checked(place: Place, shape: Shape, at: int) -> Shape:
-    """Return a shape as it lies on its plane or on the earth; refuse what can't be used."""
+    """Return a shape normalized for its plane or the earth; reject invalid ones."""
     geodesic = isinstance(place, Location) and place.edges == "geodesic"
     try:
         if isinstance(shape, Polygons):
@@ -138,14 +138,14 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
 
 
 def _asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> Asked:
-    """Return the literal of a ring that was read together with others."""
+    """Return the literal of a ring that was read in a batch."""
     wkt = text[text.index("'") + 1 : -2]
     shape = Polygons(((rings.corners(ring),),), wkt)
     return Asked(text, shape, _kind(place, shape), False, BORDERS[place.border])
 
 
 def literals_of(place: Place, word: str) -> list[Asked]:
-    """Return the literals of a word's text."""
+    """Parse a conjunction into its literals."""
     literals = []
     for text in place.literals_in(word):
         known = place.read.get(text)
@@ -166,7 +166,7 @@ def literals_of(place: Place, word: str) -> list[Asked]:
 
 
 def distance_text(literals: list[Asked], axes: tuple[int, int], point: F64) -> str:
-    """Return how far a point is from the border of the first shape that it fails, or is inside."""
+    """Describe the distance of a point from the border of each literal's shape."""
     x, y = float(point[axes[0]]), float(point[axes[1]])
     shown = []
     for literal in literals:

@@ -1,11 +1,11 @@
-"""Conditions on texts as literals: checked, in one canonical form, and as programs.
+"""Conditions on texts as literals: validation, canonical form and compilation to programs.
 
     title like 'red%'                    also starts_with, ends_with, contains; `ignore case`
     symbol in ('A', 'B', ...)            of more than `MAX_LISTED` values, or `ignore case`
     words(title) has all ('red', 'bike')     also `has any`
     ip in cidr ('10.0.0.0/8')
 
-Negated, `not` stands before `like` and `in`, and before the whole of a condition on words.
+In a negated condition, `not` precedes `like` and `in`, or the whole of a condition on words.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Pattern = list[str | int]
 
 
 class Read(NamedTuple):
-    """A literal as programs take it."""
+    """Parsed literal, in the form of programs."""
 
     kind: int
     form: int
@@ -67,7 +67,7 @@ class Read(NamedTuple):
 
 
 def literal_of(space: Space, text: str, node: Condition, *, negated: bool) -> tuple[int, str]:
-    """Return the axis of the text that a condition is on, and its canonical text."""
+    """Return the axis and canonical text of a text condition."""
     axis = _text_axis(space, text, node)
     term = node.terms[0]
     if not isinstance(term, TextTerm):
@@ -94,7 +94,7 @@ def _listed(values: list[str]) -> str:
 
 
 def _shown(text: str, node: Condition, term: TextTerm, values: list[str]) -> list[str]:
-    """Return what a condition compares with as its canonical text has it; reject what can't be."""
+    """Return the values of a condition in canonical form; reject invalid ones."""
     words = term.values
     if term.kind == "cidr":
         _count(text, node, len(values), MAX_WORDS, "networks")
@@ -135,7 +135,7 @@ def _text_axis(space: Space, text: str, node: Condition) -> int:
 
 
 def _value(attribute: Any, text: str, word: Word) -> str:
-    """Return the text that a word of a filter stands for."""
+    """Return the text value of a token."""
     if word[0] not in QUOTES:
         problem = f"a text is compared with a text; given: {clipped(str(word))}"
         raise fault(text, word.start, word.end, problem, f"put it in quotes: {quoted(str(word))}")
@@ -197,7 +197,7 @@ def _pattern(text: str, word: Word, value: str) -> Pattern:
 
 
 def _read_pattern(value: str) -> Pattern:
-    """Return the parts of what follows `like`; several `%` in a row are one."""
+    """Parse a `like` pattern; consecutive `%` count as one."""
     pattern: Pattern = []
     run: list[str] = []
     at = 0
@@ -224,7 +224,7 @@ _ESCAPED = str.maketrans({"%": "\\%", "_": "\\_", "\\": "\\\\"})
 
 
 def written(pattern: Pattern) -> str:
-    """Return a pattern as `like` takes it."""
+    """Format a pattern for `like`."""
     signs = {_ONE: "_", _MANY: "%"}
     return "".join(
         part.translate(_ESCAPED) if isinstance(part, str) else signs[part] for part in pattern
@@ -232,7 +232,7 @@ def written(pattern: Pattern) -> str:
 
 
 def _runs(pattern: Pattern) -> list[Pattern]:
-    """Return what lies between the `%` of a pattern."""
+    """Split a pattern at its `%`."""
     runs: list[Pattern] = [[]]
     for part in pattern:
         if part == _MANY:
@@ -243,7 +243,7 @@ def _runs(pattern: Pattern) -> list[Pattern]:
 
 
 def _compiled(pattern: Pattern) -> tuple[int, list[Part]]:
-    """Return where a pattern is fixed, and its parts in bytes."""
+    """Return the anchors of a pattern, and its parts in bytes."""
     fixed = AT_START * (pattern[:1] != [_MANY]) + AT_END * (pattern[-1:] != [_MANY])
     parts = []
     for run in _runs(pattern):
@@ -255,7 +255,7 @@ def _compiled(pattern: Pattern) -> tuple[int, list[Part]]:
 
 
 def read_literal(attribute: Patterns, literal: str) -> Read:
-    """Return a literal, given as its text, as programs take it."""
+    """Parse a literal to the form of programs."""
     known = attribute.read.get(literal)
     if known is None:
         node = read(literal, ())
@@ -267,9 +267,9 @@ def read_literal(attribute: Patterns, literal: str) -> Read:
 
 
 def bounds_of(attribute: Patterns, word: str) -> Interval:
-    """Return where the texts lie that a word can hold for.
+    """Return a range that contains all texts that a conjunction can match.
 
-    What contradicts itself is bounded by one of its conditions.
+    A contradictory conjunction is bounded by one of its conditions.
     """
     bounds = [read_literal(attribute, literal).bounds for literal in attribute.literals_in(word)]
     lo, hi = max(literal[0] for literal in bounds), min(literal[1] for literal in bounds)

@@ -1,4 +1,4 @@
-"""Conditions on a text against one event, for people: `lacks the word 'bike'`."""
+"""Explain text conditions for one event: `lacks the word 'bike'`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 60
 
 
 class Compared(NamedTuple):
-    """A word of patterns against an event."""
+    """Result of evaluating a conjunction of text conditions on an event."""
 
     value: str
     lacking: str
@@ -28,7 +28,7 @@ class Compared(NamedTuple):
 
 
 def compared(attribute: Patterns, word: str, handle: float) -> Compared:
-    """Return which conditions of a word the text of an event fails."""
+    """Return the conditions of a conjunction that an event's text fails."""
     if not np.isfinite(handle):
         return Compared("(missing)", "", False)
     (text,) = TEXTS.get([handle])
@@ -49,7 +49,7 @@ def _holds(attribute: Patterns, literal: str, handle: float) -> bool:
 
 
 def _lacking(literal: str, text: str) -> str:
-    """Return what is in the way of a literal."""
+    """Explain why a text fails a literal."""
     node = read(literal, ())
     assert isinstance(node, Condition)
     term = node.terms[0]

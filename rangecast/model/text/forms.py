@@ -1,8 +1,8 @@
-"""The forms of a text that conditions are verified on, as bytes in memory.
+"""Forms of a text that conditions are verified on, as bytes in memory.
 
     RAW       the text itself, in UTF-8
-    FOLDED    the text without the case of its letters: `str.casefold`, Unicode's full folding
-    WORDS     its words, folded, with a space before, between and behind them
+    FOLDED    the text, case-folded: `str.casefold`, Unicode's full folding
+    WORDS     its words, folded, with a space before, between and after them
     ADDRESS   the version and the bits of an IP address, such as `400001010...`; other texts have
               none
 
@@ -29,7 +29,7 @@ _FIRST = np.zeros(1, np.int64)
 
 
 class _Separators(dict[int, int]):
-    """Table of characters: those between words become spaces."""
+    """Translation table that maps word separators to spaces."""
 
     def __missing__(self, code: int) -> int:
         kept = code if unicodedata.category(chr(code))[0] in "LMN" else _SPACE
@@ -45,22 +45,22 @@ _ASCII = bytes(
 
 
 def fold(text: str) -> str:
-    """Return a text without the case of its letters."""
+    """Case-fold a text."""
     return text.casefold()
 
 
 def words_in(text: str) -> list[str]:
-    """Return the words of a text, folded, in order."""
+    """Return the words of a text, case-folded, in order."""
     return fold(text).translate(_SEPARATORS).split()
 
 
 def spaced(words: list[str]) -> str:
-    """Return words as the form WORDS has them."""
+    """Join words to the form WORDS."""
     return " ".join(["", *words, ""])
 
 
 def address_bits(text: str) -> str | None:
-    """Return the version and the bits of an IP address; `None` if a text is none."""
+    """Return the version and bits of an IP address; `None` if the text is not an address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -69,7 +69,7 @@ def address_bits(text: str) -> str | None:
 
 
 def form_of(text: str, form: int) -> bytes | None:
-    """Return a form of a text; `None` if it has none."""
+    """Return a form of a text; `None` if the text does not have it."""
     if form == RAW:
         return text.encode()
     if form == FOLDED:
@@ -83,7 +83,7 @@ def form_of(text: str, form: int) -> bytes | None:
 
 
 def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
-    """Return the records of the forms of texts, a row per text, and what must stay alive."""
+    """Return the records of the texts' forms, one row per text, and the objects to keep alive."""
     records = np.zeros((len(texts), RECORD * _FORMS), np.int64)
     alive = []
     for form in sorted(forms):
@@ -108,9 +108,9 @@ def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
 
 
 def readable(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
-    """Return points as kernels read texts in them, and what must stay alive meanwhile.
+    """Replace text handles in points by addresses for kernels; also return what to keep alive.
 
-    forms   which forms are needed of the texts of an axis
+    forms   forms that are needed of the texts of each axis
 
     A handle becomes the address of the forms of its text.
     """

@@ -1,22 +1,22 @@
-"""Programs for conditions on texts, and the kernel that runs them.
+"""Programs for text conditions, and the kernel that runs them.
 
-A text comes in several *forms* (`rangecast.model.text.forms`). A program is numbers:
+A text has several *forms* (`rangecast.model.text.forms`). A program is a sequence of numbers:
 
-    MATCH   how many patterns, whether all must match (1) or any of them (0), then each pattern:
-            how many numbers it has, whether it is fixed at the start (1) and at the end (2), how
-            many parts it has, its signature, then each part
-    part    how many units, whether any of them is ONE, the units; then, if none is, for each unit
-            how many units before it are a prefix of the part again
-    SET     how many texts, how many slots, a text or -1 for each slot, where each text begins and
-            the last one ends, then the texts, six bytes in a number; a text lies in the slot that
-            its hash says or in one of the next
+    MATCH   number of patterns, whether all must match (1) or any (0), then each pattern: its
+            length, whether it is anchored at the start (1) and at the end (2), its number of
+            parts, its signature, then each part
+    part    number of units, whether any of them is ONE, the units; then, if none is, for each unit
+            the length of the longest border of the part up to it
+    SET     number of texts, number of slots, a text or -1 for each slot, the start of each text
+            and the end of the last, then the texts, six bytes per number; a text is in the slot of
+            its hash or in one of the next
 
-A unit is a byte, or ONE, which stands for any character. The parts of a pattern are looked for from
-left to right, each as early as possible. Parts without ONE are found by the algorithm of Knuth,
-Morris and Pratt, so the time is linear in the text whatever the pattern is.
+A unit is a byte, or ONE, which stands for any character. The parts of a pattern are searched from
+left to right, each as early as possible. Parts without ONE are found by the Knuth-Morris-Pratt
+algorithm, so the time is linear in the text for any pattern.
 
-Most texts are ruled out by their signature: each pair of bytes next to each other sets one of 208
-bits, and a text in which a pattern is found has all bits of the pattern.
+Most texts are ruled out by their signature: each pair of adjacent bytes sets one of 208 bits, and a
+text that matches a pattern has all bits of the pattern.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Part = list[float]
 
 
 def match_program(patterns: Sequence[tuple[int, list[Part]]], *, every: bool) -> F64:
-    """Return the program of patterns, given by where they are fixed and by their parts."""
+    """Compile patterns, given by their anchors and parts, to a program."""
     made: list[float] = [len(patterns), every]
     for fixed, parts in patterns:
         body: list[float] = [fixed, len(parts), *_signature_of(parts)]
@@ -59,7 +59,7 @@ def match_program(patterns: Sequence[tuple[int, list[Part]]], *, every: bool) ->
 
 
 def _signature_of(parts: list[Part]) -> list[float]:
-    """Return the bits that a text has in which the parts are found."""
+    """Return the signature bits of every text that contains the parts."""
     words = [0] * SIGNATURE
     for part in parts:
         for first, second in pairwise(part):
@@ -71,12 +71,12 @@ def _signature_of(parts: list[Part]) -> list[float]:
 
 @jit
 def bit_of(first: Any, second: Any) -> int:
-    """Return the bit of a signature that two bytes next to each other set."""
+    """Return the signature bit of two adjacent bytes."""
     return int((first * 31 + second * 167) % (SIGNATURE * _BITS))
 
 
 def _borders(part: Part) -> list[float]:
-    """Return for each unit how many units up to it are also the beginning of the part."""
+    """Return for each unit the length of the longest border of the part up to it (KMP)."""
     borders = [0] * len(part)
     length = 0
     for at in range(1, len(part)):
@@ -88,7 +88,7 @@ def _borders(part: Part) -> list[float]:
 
 
 def set_program(texts: Sequence[bytes]) -> F64:
-    """Return the program of a set of texts."""
+    """Compile a set of texts to a program."""
     each = [_chunks(text) for text in sorted(set(texts))]
     starts = np.cumsum([0, *(len(one) for one in each)])
     slots = 1 << (2 * len(each) - 1).bit_length()
@@ -100,7 +100,7 @@ def set_program(texts: Sequence[bytes]) -> F64:
 
 @jit
 def set_value(n: Any, first: int, value: int) -> tuple[int, int]:
-    """Return where a text of a set begins and ends in its program, which begins at n[first]."""
+    """Return the start and end of a text in the set program at n[first]."""
     starts = first + 2 + int(n[first + 1])
     body = starts + int(n[first]) + 1
     return body + int(n[starts + value]), body + int(n[starts + value + 1])
@@ -127,7 +127,7 @@ def _fill_slots(n: F64) -> None:
 
 
 def _chunks(text: bytes) -> list[float]:
-    """Return a text six bytes at a time; the last number has its end in it."""
+    """Pack a text into numbers of six bytes each; the last number marks its end."""
     return [
         float(int(_chunk_of_bytes(text[at : at + _CHUNK])))
         for at in range(0, len(text) + 1, _CHUNK)
@@ -143,13 +143,13 @@ def _chunk_of_bytes(some: bytes) -> int:
 
 @jit
 def _is_inner(byte: int) -> bool:
-    """Whether a byte of UTF-8 isn't the first one of a character."""
+    """Return whether a byte is a UTF-8 continuation byte."""
     return (byte & 0xC0) == 0x80
 
 
 @jit
 def _matched(n: Any, part: int, text: Any, at: int, size: int) -> int:
-    """Return where a part that begins at a place of a text ends, -1 if it doesn't match there."""
+    """Match a part at an offset of a text; return its end, or -1."""
     for unit in range(int(n[part])):
         if at == size:
             return -1
@@ -167,7 +167,7 @@ def _matched(n: Any, part: int, text: Any, at: int, size: int) -> int:
 
 @jit
 def _matched_to(n: Any, part: int, text: Any, size: int) -> int:
-    """Return where a part that ends at the end of a text begins, -1 if it doesn't match there."""
+    """Match a part at the end of a text; return its start, or -1."""
     at = size
     for unit in range(int(n[part]) - 1, -1, -1):
         if at == 0:
@@ -184,7 +184,7 @@ def _matched_to(n: Any, part: int, text: Any, size: int) -> int:
 
 @jit
 def _found(n: Any, part: int, text: Any, at: int, size: int) -> int:
-    """Return where the first occurrence of a part from a place on ends, -1 if there is none."""
+    """Find the first occurrence of a part from an offset on; return its end, or -1."""
     count, units = int(n[part]), part + 2
     if n[part + 1] == 0.0:
         borders = units + count
@@ -280,10 +280,10 @@ def _set_holds(n: Any, first: int, text: Any, size: int) -> bool:
 
 @jit
 def text_holds(n: Any, first: int, kind: int, form: int, handle: float) -> int:
-    """Return whether a program holds for a text, 1 or 0; -1 if the event has no such text.
+    """Return whether a program matches a text, 1 or 0; -1 if the event has no such text.
 
-    The program begins at n[first]; at `handle`, an address, is the record of each form of the
-    event's text: its address, its length and its signature.
+    The program starts at n[first]; `handle` is the address of one record per form of the event's
+    text: its address, its length and its signature.
     """
     if not math.isfinite(handle):
         return -1
@@ -299,7 +299,7 @@ def text_holds(n: Any, first: int, kind: int, form: int, handle: float) -> int:
 
 @jit
 def sign(data: U8, starts: I64, sizes: I64, records: I64, form: int) -> None:
-    """Write the signatures of texts, given by where each begins in `data` and its length."""
+    """Write the signatures of texts, given their start in `data` and their length."""
     own = RECORD * form + 2
     for text in range(len(starts)):
         for at in range(starts[text], starts[text] + sizes[text] - 1):

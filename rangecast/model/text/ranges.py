@@ -1,4 +1,4 @@
-"""Ranges that conditions on texts imply in the order of UTF-8: what an index is built over."""
+"""Ranges in UTF-8 order that text conditions imply, over which an index is built."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rangecast.model.text.conditions import bounds_of
 
 
 def narrow(space: Space, lo: F64, hi: F64) -> None:
-    """Narrow boxes, (boxes, d), in place, by their conditions on texts.
+    """Narrow boxes, (boxes, d), in place, by their text conditions.
 
-    A box whose own range excludes the texts of its words holds nothing: it stays as it is.
+    A box whose own range excludes all matching texts is empty and stays unchanged.
     """
     for axis in space.patterns.values():
         attribute = space.attributes[axis]

@@ -1,6 +1,6 @@
-"""Conditions on texts in the algebra of filters: ranges of their order, and words of patterns.
+"""Text conditions as regions of the filter algebra: ranges of their order, and conjunctions.
 
-A short prefix is a range, and no more. Any other condition is a word, within the range that it
+A short prefix is only a range. Any other condition is a conjunction within the range that it
 implies.
 """
 
@@ -29,7 +29,7 @@ _MAX_PREFIXES = 1024
 
 
 def region_of_text(space: Space, text: str, node: Condition, *, negated: bool) -> Region:
-    """Return the region of a condition."""
+    """Return the region of a text condition."""
     axis, literal = literal_of(space, text, node, negated=negated)
     patterns = space.patterns[axis]
     attribute = space.attributes[patterns]
@@ -48,12 +48,12 @@ def region_of_text(space: Space, text: str, node: Condition, *, negated: bool) -
 
 
 def is_long_list(space: Space, axis: int, values: list[str]) -> bool:
-    """Whether a list of values is one condition that is verified, instead of boxes."""
+    """Return whether a list of values is verified as one condition, instead of becoming boxes."""
     return len(values) > MAX_LISTED and axis in space.patterns and len(set(values)) > MAX_LISTED
 
 
 def without_implied(space: Space, product: Product) -> Product:
-    """Return a product without the ranges that its words imply."""
+    """Remove the ranges that a product's conjunctions imply."""
     sets = dict(product)
     for axis in space.patterns.values():
         attribute = space.attributes[axis]
@@ -67,14 +67,14 @@ def without_implied(space: Space, product: Product) -> Product:
 
 
 def prefix_texts(attribute: TextOrder, ranges: Ranges) -> list[str] | None:
-    """Return ranges as conditions on prefixes; `None` if they are none of prefixes."""
+    """Return ranges as prefix conditions; `None` if they are not ranges of prefixes."""
     name = name_text(attribute.of or "")
     prefixes = prefixes_of(ranges)
     return prefixes and [f"{name} like {quoted(written([prefix]) + '%')}" for prefix in prefixes]
 
 
 def prefixes_of(ranges: Ranges) -> list[str] | None:
-    """Return the prefixes whose texts lie in ranges; `None` if they are none of prefixes."""
+    """Return the prefixes that make up ranges; `None` if the ranges are not of prefixes."""
     prefixes: list[str] = []
     for range_ in ranges:
         for prefix in _prefixes(range_):
@@ -85,7 +85,7 @@ def prefixes_of(ranges: Ranges) -> list[str] | None:
 
 
 def _prefixes(range_: Interval) -> Iterator[str | None]:
-    """Yield the prefixes whose ranges make up a range; `None` if there are none."""
+    """Yield the prefixes that make up a range; `None` if there are none."""
     at, last = int(range_[0]), int(range_[1])
     while at <= last:
         size = next(

@@ -1,6 +1,6 @@
-"""Validation of arguments beside filters and events: numbers, scores, weights.
+"""Validation of other arguments: numbers, scores, weights.
 
-A wrong type is rejected here, in the caller's terms, before it becomes an error of a library.
+A wrong type is rejected here, in the caller's terms, before it causes an error in a library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBERS = (int, float, Decimal, np.integer, np.floating)
 
 
 def check_integer(name: str, value: Any, min_value: int = 1, max_value: int | None = None) -> int:
-    """Return an argument that is a whole number, as an `int`."""
+    """Validate an integer argument; return it as an `int`."""
     try:
         number = None if isinstance(value, bool | np.bool_) else index(value)
     except TypeError:
@@ -39,7 +39,7 @@ def check_integer(name: str, value: Any, min_value: int = 1, max_value: int | No
 
 
 def check_finite(name: str, value: Any) -> float:
-    """Return an argument that is a finite number, as a `float`."""
+    """Validate a finite number; return it as a `float`."""
     number = _finite(value)
     if number is None:
         raise UsageError(
@@ -51,7 +51,7 @@ def check_finite(name: str, value: Any) -> float:
 
 
 def score_of(value: Any) -> float:
-    """Return a score as a `float`."""
+    """Validate a score; return it as a `float`."""
     number = _finite(value)
     if number is None:
         raise UsageError(
@@ -63,7 +63,7 @@ def score_of(value: Any) -> float:
 
 
 def weights_of(space: Space, values: Any, before: F64 | None) -> F64 | None:
-    """Return the weights (d,) that some given ones make of those before; `None`: all are 1."""
+    """Update the weights (d,) `before` with the given values; `None` means all are 1."""
     if values is None:
         return before
     if not isinstance(values, Mapping):
@@ -86,7 +86,7 @@ def weights_of(space: Space, values: Any, before: F64 | None) -> F64 | None:
 
 
 def _finite(value: Any) -> float | None:
-    """Return a finite number as a double, `None` if it isn't one."""
+    """Return a finite number as a double; `None` if it is not one."""
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         return None
     try:
@@ -97,7 +97,7 @@ def _finite(value: Any) -> float | None:
 
 
 def _suggested(value: Any, min_value: int, max_value: int | None) -> int:
-    """Return the whole number that was probably meant."""
+    """Return the integer that was probably meant."""
     try:
         meant = int(value)
     except (TypeError, ValueError, OverflowError):

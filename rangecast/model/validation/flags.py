@@ -1,4 +1,4 @@
-"""Options that are true or false. (Apart from `arguments`: a space is read without NumPy.)"""
+"""Boolean options. (Separate from `arguments`, so that a space is read without NumPy.)"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rangecast.errors import UsageError, abbreviate
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return an option that is True or False; reject anything else, as a text "no" is true."""
+    """Validate a Boolean option; reject other types, because a text such as "no" is truthy."""
     if value is True or value is False:
         return bool(value)
     kind = type(value)

@@ -1,8 +1,8 @@
-"""The doors for filters and sets: whatever a caller gives, checked against this very space.
+"""Validation of filters and sets from callers against a space.
 
-Coordinates on a string attribute are numbers of words in the vocabulary of one space. So boxes of
-an equal space mean the same only as far as both spaces know the same words in the same order; a
-filter can be said again in the words of this space, arrays can't.
+Coordinates on a string attribute are word numbers in the vocabulary of one space. So boxes of an
+equal space are valid only as far as both vocabularies have the same words in the same order. A
+filter can be re-encoded in the vocabulary of this space; arrays cannot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SPLIT = 4
 
 
 def as_space(value: Any) -> Space:
-    """Return a space; reject anything else."""
+    """Return a space unchanged; reject anything else."""
     if isinstance(value, Space):
         return value
     raise UsageError(
@@ -45,9 +45,9 @@ def as_space(value: Any) -> Space:
 
 
 def as_filter(value: Any, space: Space) -> Filter:
-    """Return a filter of this space: from a text, a `Filter`, or bounds (lo, hi).
+    """Return a filter of this space, from a text, a `Filter`, or bounds (lo, hi).
 
-    A filter of an equal space is said again in the words of this one.
+    A filter of an equal space is re-encoded in this one.
     """
     if isinstance(value, str):
         return parse_unless_rejected(value, space)
@@ -75,9 +75,9 @@ def as_boxes(
 ) -> Boxes:
     """Return a set of subscriptions of this space.
 
-    It is the path of a file; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
+    The value is a file path; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
     dict of columns, with the columns of a file; or `Boxes`, which have no rejected rows, and are
-    brought to the simplest form, as filters are. `id` is the column of the ids, if it isn't `id`.
+    normalized like filters. `id` is the column of the ids, if not `id`.
     """
     if isinstance(value, str | Path):
         return read_subscriptions(value, space, rejected=rejected, id=id)
@@ -100,7 +100,7 @@ def as_boxes(
 
 
 def as_replacements(value: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
-    """Return subscriptions in place of others, given as to `as_boxes`."""
+    """Return replacement subscriptions, given as for `as_boxes`."""
     if isinstance(value, Boxes):
         return Replacements.of(as_boxes(value, space))
     return read_replacements(value, space, rejected)
@@ -117,7 +117,7 @@ def _check_equal(other: Space, space: Space, noun: str) -> None:
 def as_points(value: Any, space: Space) -> F64:
     """Return events of this space as coordinates, (events, d).
 
-    They are an array of just that, or a table, DataFrame, list of dicts or dict of columns.
+    The value is such an array, or a table, DataFrame, list of dicts or dict of columns.
     """
     if not isinstance(value, np.ndarray):
         return encode_events(value, space).points
@@ -130,9 +130,9 @@ def as_points(value: Any, space: Space) -> F64:
 
 
 def words_mentioned(space: Space, lo: F64, hi: F64) -> dict[str, int]:
-    """Return how many words of each string attribute bounds (boxes, d) speak of, the first ones.
+    """Return how many leading words of each string's vocabulary the bounds (boxes, d) refer to.
 
-    What lies beyond is in each box as a whole, or not at all.
+    Each box contains all later words, or none.
     """
     counts = {}
     for axis, attribute in enumerate(space):
@@ -145,9 +145,9 @@ def words_mentioned(space: Space, lo: F64, hi: F64) -> dict[str, int]:
 
 
 def _stranger(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
-    """Return an attribute whose texts this space numbers differently from an equal one, if any.
+    """Return an attribute whose words have other numbers here than in an equal space, if any.
 
-    Only the words that the bounds speak of count. Those that this space lacks are learned.
+    Only words that the bounds refer to are compared. Those that this space lacks are added to it.
     """
     for name, count in words_mentioned(other, lo, hi).items():
         mine, theirs = space[name], other[name]

@@ -1,4 +1,4 @@
-"""Hints about columns that a table shouldn't have: the name that was probably meant comes first."""
+"""Hints for unknown columns of a table, with the most likely name first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TYPO = 0.8
 
 
 def column_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:
-    """Return what to do about an unknown column: to rename it first, to ignore it second.
+    """Return a hint for an unknown column: rename it, or else ignore it.
 
     may_ignore   whether the caller has an option to ignore such columns
     """

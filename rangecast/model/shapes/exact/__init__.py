@@ -1,1 +1,1 @@
-"""Predicates with the exact answer: signs on a plane and on the sphere, edges of rings."""
+"""Exact predicates: orientation on a plane and on the sphere, edges of rings."""

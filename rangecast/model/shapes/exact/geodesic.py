@@ -1,9 +1,9 @@
 """Polygons with geodesic edges: every sign is exact with respect to unit vectors in doubles.
 
-A place is the unit vector of its degrees, computed by one function for corners and events alike, so
-that neighbours with a shared corner have one vector of it. Whether a meridian crosses an edge, and
-on which side, are signs of determinants of such vectors. They are decided exactly, so all of them
-fit together, and of polygons that share their corners exactly one has a point inside.
+A position is the unit vector of its degrees, computed by the same function for corners and events,
+so that polygons with a shared corner have the same vector for it. Whether a meridian crosses an
+edge, and on which side, are signs of determinants of such vectors. They are exact and therefore
+consistent: of polygons that share their corners, exactly one contains a point.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ERROR = 2e-15
 
 @jit
 def vector_of(longitude: float, latitude: float) -> tuple[float, float, float]:
-    """Return the unit vector of a place; longitudes that differ by a turn have the same."""
+    """Return the unit vector of a position; longitudes that differ by 360 degrees give the same."""
     if abs(longitude) > 540.0:
         longitude %= 360.0
     if longitude > 180.0:
@@ -97,12 +97,12 @@ def _is_same(longitude: float, other: float) -> bool:
 
 @jit
 def in_geodesic(p: Any, polygon: int, x: float, y: float) -> int:
-    """Return where a point lies, by a ray along its meridian to the north.
+    """Locate a point by a ray along its meridian to the north.
 
-    polygon   where the numbers of the polygon begin
+    polygon   start of the polygon's numbers
 
-    It is OUTSIDE, BORDER or INSIDE, + 4 if parity says inside. The rule is half open in longitude:
-    an edge has its western end and not its eastern one.
+    Returns OUTSIDE, BORDER or INSIDE, + 4 if parity says inside. The rule is half open in
+    longitude: an edge includes its western end and not its eastern one.
     """
     parity, vectors = p.polygons[polygon + 5], p.polygons[polygon + 6]
     on_border = False

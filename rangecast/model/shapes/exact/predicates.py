@@ -1,4 +1,4 @@
-"""Predicates of plane geometry with the exact sign: orientation, point in polygon, circle.
+"""Exact predicates of plane geometry: orientation, point in polygon, circle.
 
 A sign is taken from doubles where their error bound allows it (Shewchuk's filter), and otherwise
 from the exact sum of products as an expansion of doubles. Exact for coordinates that are 0 or have
@@ -89,7 +89,7 @@ def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float
 
 @jit
 def side_of_circle(x: float, y: float, cx: float, cy: float, radius: float) -> int:
-    """Return 1 if a point lies outside of a circle, -1 inside, 0 on it."""
+    """Return 1 if a point lies outside a circle, -1 inside, 0 on it."""
     dx, dy = x - cx, y - cy
     distance, limit = dx * dx + dy * dy, radius * radius
     if abs(distance - limit) > _CIRCLE_ERROR * (x * x + y * y + cx * cx + cy * cy + limit):
@@ -109,8 +109,8 @@ def side_of_circle(x: float, y: float, cx: float, cy: float, radius: float) -> i
 def cross_edge(x1: float, y1: float, x2: float, y2: float, x: float, y: float) -> int:
     """Compare a point with an edge of a ring: BORDER (1), crossed by its ray (2), or neither (0).
 
-    The ray goes to the right. The rule is half open in y: an edge has its lower end and not its
-    upper one, so that neighbours that share an edge count it alike.
+    The ray goes to the right. The rule is half open in y: an edge includes its lower end and not
+    its upper one, so that polygons that share an edge count it alike.
     """
     if (y1 <= y) != (y2 <= y):
         if x > x1 and x > x2:
@@ -130,9 +130,9 @@ def cross_edge(x1: float, y1: float, x2: float, y2: float, x: float, y: float) -
 
 @jit
 def locate(xs: F64, ys: F64, edges: I64, first: int, last: int, x: float, y: float) -> int:
-    """Return the parity of edges that a point's ray crosses, and + 2 if it lies on one.
+    """Return the parity of the edges that a point's ray crosses, + 2 if it lies on one.
 
-    edges   (n,) the corner at which each edge begins; it ends at the next one
+    edges   (n,) corner at which each edge starts; it ends at the next one
     """
     parity = border = 0
     for i in range(first, last):

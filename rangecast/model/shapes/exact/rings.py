@@ -1,6 +1,6 @@
-"""Rings: do two edges of a polygon cross, or run along one another?
+"""Detection of edges of a polygon that cross or overlap.
 
-Edges are compared in order of their lower ends, each with those that begin before it ends: about
+Edges are compared in order of their lower ends, each with those that start before it ends: about
 linear for the polygons of maps, quadratic where all edges span the same heights.
 """
 
@@ -15,9 +15,9 @@ from rangecast.model.shapes.exact.predicates import orientation
 
 @jit
 def meet(xs: F64, ys: F64, a: int, b: int, follows: bool) -> bool:
-    """Whether two edges cross or overlap; to touch in a point is no crossing.
+    """Return whether two edges cross or overlap; touching in a point is not a crossing.
 
-    follows   edge b begins where a ends
+    follows   edge b starts where a ends
     """
     ax, ay, bx, by = xs[a], ys[a], xs[a + 1], ys[a + 1]
     cx, cy, dx, dy = xs[b], ys[b], xs[b + 1], ys[b + 1]
@@ -42,7 +42,7 @@ def meet(xs: F64, ys: F64, a: int, b: int, follows: bool) -> bool:
 def crossing(xs: F64, ys: F64, ends: I64) -> tuple[int, int]:
     """Return the first corners of two edges that cross or overlap; (-1, -1) if none do.
 
-    ends   (rings,) where each ring of corners ends
+    ends   (rings,) end of each ring's corners
     """
     count = len(xs) - len(ends)
     edges = np.empty(count, np.int64)

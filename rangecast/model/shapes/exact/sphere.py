@@ -1,8 +1,8 @@
 """Distances on the earth: chords of the mean sphere, and the inverse problem of the ellipsoid.
 
-A circle is compared by squared chords between unit vectors, which loses no digits at small
-distances and has no special case at the poles. With `earth = "wgs84"` the ellipsoid is asked where
-the sphere can't be sure: within 0.7 percent of the radius (the two differ by at most 0.56).
+Distances are compared as squared chords between unit vectors, which lose no digits at small
+distances and have no special case at the poles. With `earth = "wgs84"` the ellipsoid is used where
+the sphere is not conclusive: within 0.7 percent of the radius (the two differ by at most 0.56).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLOSE = 1e-12
 
 @jit
 def unit_vector(longitude: float, latitude: float) -> tuple[float, float, float]:
-    """Return the point of the unit sphere at a place in degrees."""
+    """Return the unit vector of a position in degrees."""
     turn, tilt = math.radians(longitude), math.radians(latitude)
     level = math.cos(tilt)
     return level * math.cos(turn), level * math.sin(turn), math.sin(tilt)
@@ -38,10 +38,10 @@ def squared_chord(distance: float) -> float:
 
 @jit
 def ellipsoid_distance(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
-    """Return the metres between two places on WGS84, by Vincenty's inverse formula.
+    """Return the distance in metres between two positions on WGS84, by Vincenty's inverse formula.
 
-    Accurate to about a millimetre; places nearly opposite one another, where the formula doesn't
-    converge, get the distance along the sphere.
+    Accurate to about a millimetre. Nearly antipodal positions, where the formula does not converge,
+    get the distance along the sphere.
     """
     turn = math.radians(lon2 - lon1)
     if turn > math.pi:
@@ -80,7 +80,7 @@ def ellipsoid_distance(lon1: float, lat1: float, lon2: float, lat2: float) -> fl
 
 @jit
 def sphere_distance(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
-    """Return the metres between two places along the mean sphere."""
+    """Return the distance in metres between two positions along the mean sphere."""
     x1, y1, z1 = unit_vector(lon1, lat1)
     x2, y2, z2 = unit_vector(lon2, lat2)
     chord = math.sqrt((x1 - x2) ** 2 + (y1 - y2) ** 2 + (z1 - z2) ** 2)
@@ -91,7 +91,7 @@ def sphere_distance(lon1: float, lat1: float, lon2: float, lat2: float) -> float
 def segment_distance(
     ax: float, ay: float, az: float, bx: float, by: float, bz: float, x: float, y: float, z: float
 ) -> float:
-    """Return the metres from a point to a segment of a great circle; all are unit vectors."""
+    """Return the distance in metres from a point to a great-circle segment, as unit vectors."""
     nx, ny, nz = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
     length = math.sqrt(nx * nx + ny * ny + nz * nz)
     if length > 1e-15:
@@ -107,7 +107,7 @@ def segment_distance(
 
 
 def bounds_of_cap(longitude: float, latitude: float, distance: float) -> tuple[float, ...]:
-    """Return the longitudes and latitudes within a distance of a place: west, east, south, north.
+    """Return the bounds of all positions within a distance: west, east, south, north.
 
     They are rounded outwards; west may be below -180, east above 180.
     """

@@ -1,4 +1,4 @@
-"""Verification: the words of places as programs, and the candidates of an index against them.
+"""Verification of candidates: conjunctions compiled to programs, and their evaluation.
 
 places -> programs -> candidates
 """

@@ -1,10 +1,10 @@
-"""Verification of candidates: does a box of a subscription hold an event, its shapes included?
+"""Verification of candidates: whether a subscription matches an event, including its shapes.
 
-An index finds rows by their boxes without words. Where all boxes of a row have one word of one
-literal, this literal alone decides: that the row is a candidate says the rest. Such rows, most of
-them, have the literal noted (`Verifier`). All others are compared again, box by box.
+An index finds rows by their boxes without shapes. If all boxes of a row have the same single
+literal, this literal alone decides, because the row is a candidate already. Most rows are of this
+form, and their literal is cached (`Verifier`). All others are compared again, box by box.
 
-Candidates are taken some at a time, so that their shapes are fetched from memory together.
+Candidates are processed in groups, so that their shapes are prefetched together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _AXES = 32
 
 
 def bounds_of_boxes(boxes: Boxes) -> Bundle[Bounds]:
-    """Return the boxes of a static set as verification reads them."""
+    """Return the boxes of a static set in the form that verification reads."""
     return append(no_rows(), 0, boxes, np.zeros(boxes.rows, np.int64)).bounds
 
 
@@ -59,10 +59,10 @@ def _decisive(
     last: int,
     literals: I64,
 ) -> None:
-    """Write the literal that decides each row from `first` to before `last`.
+    """Write the deciding literal of each row from `first` to `last` (exclusive).
 
-    It is -2 - literal, or _SEVERAL, or of a ring on a plane its cache line in the numbers of
-    programs and its axes.
+    The value is -2 - literal, or _SEVERAL; for a ring on a plane, its cache line in the programs'
+    numbers and its axes.
     """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(programs_table, Programs))
@@ -93,11 +93,11 @@ def _decisive(
 def is_held(
     bounds: Any, row: int, place_of_axis: I64, word_of: I64, programs: Any, points: Any, event: int
 ) -> int:
-    """Whether a candidate row holds the event whose coordinates begin at points[event].
+    """Return whether a candidate row matches the event at points[event].
 
-    Returns 1 if it does, and + 2 if a word was looked at: boxes alone didn't decide.
+    Returns 1 if it does, + 2 if a conjunction was evaluated because boxes alone did not decide.
 
-    The one box of a row needs no comparison but of its words: that it is a candidate says the rest.
+    For a row with one box only its conjunctions are evaluated: candidates already lie in the box.
     """
     first, last = bounds.first_box[row], bounds.first_box[row + 1]
     looked = 0
@@ -123,20 +123,20 @@ def is_held(
 
 @jit
 def _ring_of(note: int) -> int:
-    """Return where the numbers of a noted ring begin."""
+    """Return the start of a cached ring's numbers."""
     return (note >> _AXES) * _LINE
 
 
 @jit
 def _sketched(p: Any, note: int, points: Any, event: int) -> int:
-    """Return what the sketch of a noted ring says: 1, 0 or DOUBTFUL."""
+    """Return the result of a cached ring's sketch: 1, 0 or DOUBTFUL."""
     x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
     return in_sketch(p.numbers, _ring_of(note), x, y)
 
 
 @jit
 def _verify_ring(p: Any, note: int, points: Any, event: int) -> int:
-    """Return whether a noted ring holds an event, by its edges: as `verify_literal` does."""
+    """Return whether a cached ring contains an event, by its edges, as `verify_literal` does."""
     n, ring = p.numbers, _ring_of(note)
     x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
     found = in_ring(n, ring, x, y)
@@ -157,9 +157,9 @@ def _hold(
     rows: I32,
     held: Bool,
 ) -> tuple[int, int]:
-    """Write whether each candidate holds its event.
+    """Write whether each candidate matches its event.
 
-    Returns how many were verified by words, and how many edges were visited.
+    Returns the number of candidates verified by conjunctions, and of edges visited.
     """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(programs_table, Programs))
@@ -212,7 +212,7 @@ def _hold(
 
 @jit
 def _events_of(offsets: I64, count: int) -> I32:
-    """Return the event of each candidate, without branches."""
+    """Return the event index of each candidate, without branches."""
     event_of = np.zeros(count + 1, np.int32)
     for event in range(1, len(offsets)):
         event_of[offsets[event]] += 1
@@ -224,7 +224,7 @@ def _events_of(offsets: I64, count: int) -> I32:
 
 
 class Noted(NamedTuple):
-    """Arrays that `verify_one` needs besides bounds and programs."""
+    """Arrays that `verify_one` needs in addition to bounds and programs."""
 
     literals: I64
     place_of_axis: I64
@@ -236,9 +236,9 @@ _BOUNDS, _PROGRAMS = table_size(Bounds), table_size(Programs)
 
 @jit_single
 def verify_one(table: I64, points: F64, rows: I32) -> I32:
-    """Return the candidates that hold one event, (1, d).
+    """Return the candidates that match one event, (1, d).
 
-    table   those of `Bounds`, `Programs` and `Noted`, one after the other
+    table   tables of `Bounds`, `Programs` and `Noted`, concatenated
     """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(table[_BOUNDS:], Programs))
@@ -267,7 +267,7 @@ def verify_one(table: I64, points: F64, rows: I32) -> I32:
 
 @jit
 def _keep(offsets: I64, rows: I32, held: Bool, kept: I64, out: I32) -> int:
-    """Write the candidates that hold their event; return how many there are."""
+    """Write the candidates that match their event; return their number."""
     filled = 0
     before = np.empty(len(rows) + 1, np.int32)
     for c in range(len(rows)):
@@ -281,7 +281,7 @@ def _keep(offsets: I64, rows: I32, held: Bool, kept: I64, out: I32) -> int:
 
 
 class CandidateCounts(NamedTuple):
-    """Candidates so far, of batches."""
+    """Candidate statistics, summed over batches."""
 
     events: int = 0
     selected: int = 0
@@ -293,11 +293,11 @@ class CandidateCounts(NamedTuple):
     """Edges of polygons that events were compared with, of rows that one literal decides."""
 
     def plus(self, more: tuple[int, ...]) -> CandidateCounts:
-        """Return the sum."""
+        """Return the sum of two statistics."""
         return CandidateCounts(*(old + new for old, new in zip(self, more, strict=True)))
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the statistics as text."""
         counts = ", ".join(
             f"{count / max(self.events, 1):,.3g} {name}"
             for name, count in zip(self._fields[1:4], self[1:4], strict=True)
@@ -306,7 +306,7 @@ class CandidateCounts(NamedTuple):
 
 
 class Verifier:
-    """Verification of the rows of one set, which only grow in number."""
+    """Verifier for the rows of one set, which is append-only."""
 
     def __init__(self, space: Space):
         self.counts = CandidateCounts()
@@ -320,25 +320,25 @@ class Verifier:
 
     @classmethod
     def of(cls, space: Space) -> Verifier | None:
-        """Return one for the rows of a set; `None` if its space has no places."""
+        """Return a verifier for the rows of a set; `None` if its space has no places."""
         return None if places_of(space) is None else cls(space)
 
     def __reduce__(self) -> tuple[type[Verifier], tuple[Space]]:
-        """Return what pickles have: literals are numbered anew by each process."""
+        """Pickle only the space: each process numbers literals anew."""
         return Verifier, (self.space,)
 
     @property
     def has_words(self) -> bool:
-        """Whether a subscription may ask for a place; else its boxes decide."""
+        """Return whether any subscription may have a verified condition; otherwise boxes decide."""
         return self.places.has_words
 
     @property
     def memory(self) -> int:
-        """Bytes of what is noted of rows."""
+        """Size of the cached literals in bytes."""
         return self._literals.nbytes
 
     def _decisive(self, bounds: Bundle[Bounds], count: int) -> I64:
-        """Return the literals that decide the first `count` rows, which never change."""
+        """Return the deciding literals of the first `count` rows, which never change."""
         if self._known < count:
             with self._lock:
                 known, literals = self._known, self._literals
@@ -354,7 +354,7 @@ class Verifier:
     def are_held(
         self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
     ) -> tuple[Bool, tuple[int, int]]:
-        """Return which candidates hold their event, how many were verified, and edges visited.
+        """Return a mask of the matching candidates, and the counts of those verified and of edges.
 
         points   (events, d), as `places.readable` returns them
         """
@@ -365,7 +365,7 @@ class Verifier:
         return held, _hold(literals, *tables, held)
 
     def bundles(self, bounds: Bundle[Bounds], count: int) -> tuple[Bundle[Any], ...]:
-        """Return what `verify_one` needs of the first `count` rows."""
+        """Return the arrays of the first `count` rows that `verify_one` needs."""
         literals = self._decisive(bounds, count)
         of_axis, _, word_of, programs = self.places.tables()
         noted = Noted(literals.view(), of_axis.view(), word_of.view())
@@ -374,9 +374,9 @@ class Verifier:
     def verified(
         self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
     ) -> tuple[I64, I32]:
-        """Return the offsets and rows of candidates that hold their event.
+        """Return the offsets and rows of the candidates that match their event.
 
-        count    rows of the set; none of them changes any more
+        count    number of rows of the set; these never change
         points   (events, d), as `places.readable` returns them
         """
         held, (verified, edges) = self.are_held(bounds, count, points, offsets, rows)

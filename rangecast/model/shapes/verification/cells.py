@@ -1,19 +1,19 @@
-"""Cells of a large polygon: a point is compared with the few edges that meet its cell.
+"""Cell grid of a large polygon: a point is compared only with the edges that meet its cell.
 
-A cell that no edge meets lies inside or outside as a whole. Any other one has a list of the edges
-that may meet it, and the parity of a path that begins at its lower right corner: up the right side
-to the level of a point, then left to the point. It is exact, as parity itself is: let P(x, y) be
-the parity of the edges that lie strictly to the right of a point on its level (`cross_edge`), which
-is that of a point a hair to the right and, by much less, above. On the way left just listed edges
-are met. On the way up an edge is met that has one end beyond the right side and begins below; of
-such an edge, the change on both ways taken together is whether its end beyond lies above the level.
-So, with a bit for each cell that holds the constant part,
+A cell that no edge meets lies wholly inside or outside. Any other cell has a list of the edges that
+may meet it, and the parity of a path from its lower right corner: up the right side to the level of
+the point, then left to the point. The result is exact, as parity itself is. Let P(x, y) be the
+parity of the edges strictly to the right of a point on its level (`cross_edge`), which is that of a
+point infinitesimally to the right and, by much less, above. The path to the left meets only listed
+edges. The path up meets an edge that has one end beyond the right side and starts below; for such
+an edge, the total change on both paths is whether its end beyond lies above the level.
+So, with one bit per cell for the constant part,
 
     P(x, y) = bit + sum over listed edges of (crosses the ray to the right)
                                            + (one end is beyond the right side, above the level)
 
     cells    (columns * rows + 1,)   4 * first edge in the list, + OUTSIDE, INSIDE, or LISTED + bit
-    listed   (edges,)                corner at which an edge begins
+    listed   (edges,)                corner at which an edge starts
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MAX_ENTRIES = 12
 
 
 class CellGrid(NamedTuple):
-    """The cells of one polygon."""
+    """Cell grid of one polygon."""
 
     grid: F64
     side: int
@@ -61,7 +61,7 @@ class CellGrid(NamedTuple):
 
 @jit
 def _is_beyond(x1: float, y1: float, x2: float, y2: float, right: float, y: float) -> bool:
-    """Whether one end of an edge is beyond the right side of a cell, and above a level."""
+    """Return whether one end of an edge is beyond the right side of a cell, and above a level."""
     if (x1 <= right) == (x2 <= right):
         return False
     return (y2 if x1 <= right else y1) > y
@@ -78,11 +78,11 @@ def cell_at(p: Any, polygon: int, hull: int, x: float, y: float) -> tuple[int, i
 
 @jit
 def in_cells(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
-    """Return where a point within the bounds of a polygon lies, and 8 times the edges visited.
+    """Locate a point within the bounds of a polygon; also return 8 times the edges visited.
 
-    polygon, hull   where the numbers of the polygon and of its grid begin
+    polygon, hull   start of the polygon's and of its grid's numbers
 
-    It is OUTSIDE, BORDER or INSIDE, + 4 if parity says inside.
+    The result is OUTSIDE, BORDER or INSIDE, + 4 if parity says inside.
     """
     at, column = cell_at(p, polygon, hull, x, y)
     cell = p.cells[at]
@@ -105,7 +105,7 @@ def in_cells(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
 
 @jit
 def _count(xs: F64, ys: F64, edges: I64, grid: F64, side: int, counts: I64) -> int:
-    """Count the edges of each cell; return how many entries that makes."""
+    """Count the edges of each cell; return the total number of entries."""
     entries = 0
     for e in edges:
         x1, y1, x2, y2 = xs[e], ys[e], xs[e + 1], ys[e + 1]
@@ -151,7 +151,7 @@ def _corner_parities(xs: F64, ys: F64, edges: I64, grid: F64, side: int, parity:
 def _fill(
     xs: F64, ys: F64, edges: I64, grid: F64, side: int, next_entry: I64, listed: I32, parity: U8
 ) -> None:
-    """Write the list of each cell; turn the parity of its corner into the bit of the path."""
+    """Write the edge list of each cell; convert its corner's parity to the bit of the path."""
     for e in edges:
         x1, y1, x2, y2 = xs[e], ys[e], xs[e + 1], ys[e + 1]
         slope = slope_of(x1, y1, x2, y2)
@@ -169,7 +169,7 @@ def _fill(
 
 
 def cells_of(corners: F64, edges: I64) -> CellGrid:
-    """Return the cells of a polygon, given by all its corners, (n, 2), and where edges begin."""
+    """Return the cells of a polygon, given its corners, (n, 2), and the start of each edge."""
     xs, ys = corners[:, 0].copy(), corners[:, 1].copy()
     x0, y0, x1, y1 = xs.min(), ys.min(), xs.max(), ys.max()
     side = int(min(max(_SIDE * math.sqrt(len(edges)), _MIN_SIDE), _MAX_SIDE))

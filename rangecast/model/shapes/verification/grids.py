@@ -1,8 +1,8 @@
-"""A grid over the bounds of a polygon, and the cells that its edges may meet.
+"""Grid over the bounds of a polygon, and the cells that its edges may meet.
 
-Columns and rows of a point are computed by operations that are monotonic, whatever they round, and
-cells are taken to be wider than they are by more than rounding can move a border. So an edge is
-listed for each cell in which a point may lie that has it on its way, and for some more.
+The column and row of a point are computed by monotonic operations, whatever the rounding, and cells
+are widened by more than the rounding error of their borders. So an edge is listed for every cell
+with a point whose path may meet it, and for some more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLACK = 4e-15
 def put_grid(
     grid: F64, x0: float, y0: float, x1: float, y1: float, columns: int, rows: int
 ) -> bool:
-    """Write the numbers of a grid; return whether its cells are larger than rounding errors."""
+    """Write a grid; return whether its cells are larger than the rounding errors."""
     grid[X0], grid[Y0], grid[X1], grid[Y1] = x0, y0, x1, y1
     wide, high = x1 - x0, y1 - y0
     grid[COLUMN], grid[ROW] = wide / columns, high / rows
@@ -54,27 +54,27 @@ def step(value: float, origin: float, per_unit: float, count: int) -> int:
 
 @jit
 def right_side(grid: Any, at: int, column: int) -> float:
-    """Return a place to the right of all points of a column."""
+    """Return an x coordinate to the right of all points of a column."""
     slack = SLACK * (abs(grid[at + X0]) + abs(grid[at + X1]))
     return float(grid[at + X0] + (column + 1) * grid[at + COLUMN] + slack)
 
 
 @jit
 def lower_side(grid: Any, at: int, row: int) -> float:
-    """Return a level below all points of a row."""
+    """Return a y coordinate below all points of a row."""
     slack = SLACK * (abs(grid[at + Y0]) + abs(grid[at + Y1]))
     return float(grid[at + Y0] + row * grid[at + ROW] - slack)
 
 
 @jit
 def slope_of(x1: float, y1: float, x2: float, y2: float) -> float:
-    """Return the change of x with y along an edge; not finite if it is level, or nearly so."""
+    """Return dx/dy along an edge; not finite if it is horizontal, or nearly so."""
     return (x2 - x1) / (y2 - y1)
 
 
 @jit
 def place_at(x1: float, y1: float, x2: float, slope: float, y: float) -> float:
-    """Return about where an edge crosses a level, between its ends."""
+    """Return approximately where an edge crosses a level, between its ends."""
     x = x1 + (y - y1) * slope if math.isfinite(slope) else x1
     return min(max(x, min(x1, x2)), max(x1, x2))
 
@@ -83,9 +83,9 @@ def place_at(x1: float, y1: float, x2: float, slope: float, y: float) -> float:
 def columns_met(
     grid: F64, columns: int, row: int, x1: float, y1: float, x2: float, y2: float, slope: float
 ) -> tuple[int, int]:
-    """Return the first and the last column in which an edge may meet a row; (0, -1): in none.
+    """Return the first and last column in which an edge may meet a row; (0, -1) if none.
 
-    One end at least is not beyond the right side of any of these columns.
+    At least one end is not beyond the right side of any of these columns.
     """
     slack = SLACK * (abs(grid[Y0]) + abs(grid[Y1]))
     low = grid[Y0] + row * grid[ROW] - slack
@@ -106,7 +106,7 @@ def columns_met(
 
 @jit
 def rows_met(grid: F64, rows: int, y1: float, y2: float) -> tuple[int, int]:
-    """Return the first and the last row that an edge may meet."""
+    """Return the first and last row that an edge may meet."""
     slack = 4.0 * SLACK * (abs(grid[Y0]) + abs(grid[Y1]))
     first = step(min(y1, y2) - slack, grid[Y0], grid[ROWS_PER_UNIT], rows)
     last = step(max(y1, y2) + slack, grid[Y0], grid[ROWS_PER_UNIT], rows)

@@ -1,7 +1,7 @@
-"""The places of a space, and the programs of their words.
+"""Places of a space, and the programs of their conjunctions.
 
 An index is built over boxes without the axes of places (`without_places`), so its rows are
-candidates, whose words are verified (`rangecast.model.shapes.verification.candidates`).
+candidates, which are then verified (`rangecast.model.shapes.verification.candidates`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Tables(NamedTuple):
-    """Arrays that kernels need to verify words."""
+    """Arrays that kernels need to verify conjunctions."""
 
     place_of_axis: I64
     """(d,) which place an axis is; -1: none."""
@@ -54,7 +54,7 @@ class Tables(NamedTuple):
 
 
 class Places:
-    """The places of a space, and the programs of their words."""
+    """Places of a space, and the programs of their conjunctions."""
 
     def __init__(self, space: Space):
         self.axes = [
@@ -82,16 +82,16 @@ class Places:
 
     @property
     def has_words(self) -> bool:
-        """Whether any filter of the space asked for a place."""
+        """Return whether any filter of the space has a verified condition."""
         return any(place.vocabulary for place in self._places)
 
     @property
     def has_texts(self) -> bool:
-        """Whether a word reads a text of events."""
+        """Return whether any condition reads a text of events."""
         return bool(self._forms)
 
     def tables(self) -> Tables:
-        """Return the programs of all words that are known by now."""
+        """Return the programs of all conjunctions known so far."""
         if all(map(_is_known, self._places, self._known)):
             return self._tables
         with self._lock:
@@ -112,7 +112,7 @@ class Places:
         return tables
 
     def _literals(self, number: int, word: str) -> Iterator[Literal]:
-        """Yield the literals of a word as programs take them."""
+        """Yield the literals of a conjunction in the form of programs."""
         place = self._places[number]
         if isinstance(place, Arithmetic):
             for program in programs_of(self._space, place, word):
@@ -128,9 +128,9 @@ class Places:
                 yield literal.literal(*self.coordinates[number])
 
     def readable(self, points: F64, axis: int | None = None) -> tuple[F64, Any]:
-        """Return points as the programs that are known by now read them, or those of one axis.
+        """Return points in the form that the current programs read, for all axes or for one.
 
-        What is returned beside them must stay alive meanwhile.
+        Keep the second result alive while the points are in use.
         """
         self.tables()
         if not self._forms or (axis is not None and axis not in self._forms):
@@ -138,7 +138,7 @@ class Places:
         return readable(points, self._forms)
 
     def _added(self, number: int, words: list[str]) -> I64:
-        """Add the programs of words; return their numbers."""
+        """Add the programs of conjunctions; return their numbers."""
         place, store = self._places[number], self._store
         numbers = np.empty(len(words), np.int64)
         together: dict[int, tuple[Rings, list[int], list[int]]] = {}
@@ -161,7 +161,7 @@ class Places:
         return numbers
 
     def _add_word(self, number: int, word: str) -> int:
-        """Add the program of a word; return its number."""
+        """Add the program of a conjunction; return its number."""
         self._store.add(tuple(self._literals(number, word)))
         return len(self._store) - 1
 
@@ -186,7 +186,7 @@ def places_of(space: Space) -> Places | None:
 
 
 def without_places(boxes: Boxes) -> Boxes:
-    """Return boxes that aren't bounded by words: what an index is built over."""
+    """Return boxes without bounds on places, over which an index is built."""
     if boxes.space is None:
         return boxes
     places = places_of(boxes.space)
@@ -208,7 +208,7 @@ def without_places(boxes: Boxes) -> Boxes:
 
 
 def words_hold(places: Places, axis: int, words: F64, point: F64) -> Bool:
-    """Return which words of a place hold at one point, (d,)."""
+    """Return which conjunctions of a place match one point, (d,)."""
     tables = places.tables()
     numbers = tables.word_of[tables.place_of_axis[axis], words.astype(np.int64)]
     held = np.empty(len(words), np.bool_)
@@ -219,7 +219,7 @@ def words_hold(places: Places, axis: int, words: F64, point: F64) -> Bool:
 
 
 def word_holds(places: Places, axis: int, word: float, points: F64) -> Bool:
-    """Return at which points, (points, d), a word of a place holds."""
+    """Return at which points, (points, d), a conjunction of a place matches."""
     tables = places.tables()
     number = tables.word_of[tables.place_of_axis[axis], int(word)]
     held = np.empty(len(points), np.bool_)

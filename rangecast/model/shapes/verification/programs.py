@@ -1,8 +1,8 @@
-"""Shapes as flat arrays, and the kernel that verifies them on a point.
+"""Shapes as flat arrays, and the kernel that verifies them for a point.
 
-A *word* is what a box of a subscription asks of one location: one or more literals that must all
-hold. A literal is a shape, and whether it is negated. Words only come to; kernels read the arrays
-while others are appended.
+A *word* is a conjunction: one or more literals on one location that must all match. A literal is a
+shape that may be negated. Words are only ever added; kernels read the arrays while others are
+appended.
 
     words      (words + 1,)      first literal of each word
     literals   (literals, 6)     kind, negated, border, first, last, and the two axes in one number
@@ -11,14 +11,14 @@ while others are appended.
                                  inside, first vector
     hulls      (polygons, 8)     the grid of its cells
     cells      (cells,)          see `cells`
-    listed     (entries,)        corner at which an edge begins, counted from the polygon's first;
+    listed     (entries,)        corner at which an edge starts, counted from the polygon's first;
                                  it ends at the next one
     corners    (corners, 2)      x, y
-    vectors    (vectors, 3)      corners of geodesic polygons as points of the unit sphere
-    numbers    (numbers,)        centres and radii; segments of corridors; short rings as a whole,
-                                 from the beginning of a cache line on: its sketch, then edges,
-                                 literal, 0, 0, bounds (x0, y0, x1, y1), then x of all corners,
-                                 then y of all corners; programs of arithmetic
+    vectors    (vectors, 3)      corners of geodesic polygons as unit vectors
+    numbers    (numbers,)        centres and radii; segments of corridors; whole short rings,
+                                 aligned to a cache line: the sketch, then edges, literal, 0, 0,
+                                 bounds (x0, y0, x1, y1), then x of all corners, then y of all
+                                 corners; programs of arithmetic
 
 A large polygon has a grid of cells, each with the edges that may meet it, so that a point is
 compared with few of them. Most points are decided by the cell, or by the sketch of a short ring.
@@ -83,7 +83,7 @@ _SHORT = 64
 
 
 class Programs(NamedTuple):
-    """All words of a space."""
+    """Conjunctions of a space as flat arrays."""
 
     words: I64
     literals: Annotated[I64, 2]
@@ -105,11 +105,11 @@ _LINE = 8
 
 @jit
 def in_ring(n: Any, ring: int, x: float, y: float) -> int:
-    """Return whether a short ring holds a point: 1, 0, or DOUBTFUL if doubles can't tell.
+    """Return whether a short ring contains a point: 1, 0, or DOUBTFUL if doubles cannot tell.
 
-    All edges are looked at, without branches: a compiler makes this loop SIMD code. The sign of an
-    orientation is sure by the same bound as in `predicates.orientation`. On a level with a corner
-    nothing is decided here, so a point on the border is always in doubt.
+    All edges are visited without branches, so the compiler vectorizes the loop. The sign of an
+    orientation is certain by the same bound as in `predicates.orientation`. A point on the level of
+    a corner is not decided here, so a point on the border is always doubtful.
     """
     edges = int(n[ring + SKETCH])
     xs, ys = ring + RING, ring + RING + edges + 1
@@ -128,7 +128,7 @@ def in_ring(n: Any, ring: int, x: float, y: float) -> int:
 
 @jit
 def _in_ring(n: Any, ring: int, x: float, y: float) -> int:
-    """Return where a point lies in a ring, as `in_cells` does."""
+    """Locate a point relative to a ring, as `in_cells` does."""
     bounds = ring + SKETCH + 4
     if not (n[bounds] <= x <= n[bounds + 2] and n[bounds + 1] <= y <= n[bounds + 3]):
         return OUTSIDE
@@ -168,7 +168,7 @@ def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
 
 @jit
 def _beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
-    """Return the squared distance to the lines on a plane, the distance in metres on the earth."""
+    """Return the squared distance to the lines on a plane, or the metres on the earth."""
     best = math.inf
     px = py = pz = 0.0
     if kind == EARTH_CORRIDOR:
@@ -195,7 +195,7 @@ def _beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
 
 @jit
 def _side(p: Any, literal: int, x: float, y: float) -> int:
-    """Return where a point lies, as `in_cells` does."""
+    """Locate a point relative to a literal's shape, as `in_cells` does."""
     kind, first = p.literals[literal], p.literals[literal + 3]
     n = p.numbers
     if kind >= PLANE_RING:
@@ -229,9 +229,9 @@ def _side(p: Any, literal: int, x: float, y: float) -> int:
 
 @jit
 def verify_literal(p: Any, number: int, points: Any, event: int) -> int:
-    """Return whether a literal holds at the point whose coordinates begin at points[event].
+    """Return whether a literal matches the point at points[event].
 
-    It is 1 or 0, + 2 times the edges of polygons that were visited.
+    The result is 1 or 0, + 2 times the number of polygon edges visited.
     """
     literal = LITERAL * number
     if p.literals[literal] >= ARITHMETIC:
@@ -257,7 +257,7 @@ def verify_literal(p: Any, number: int, points: Any, event: int) -> int:
 
 @jit
 def prefetch_literal(p: Any, number: int, points: Any, event: int) -> None:
-    """Fetch what verifying a literal will read first."""
+    """Prefetch the first data that verifying a literal reads."""
     literal = LITERAL * number
     first = p.literals[literal + 3]
     if p.literals[literal] > STRAIGHT_POLYGON:
@@ -270,13 +270,13 @@ def prefetch_literal(p: Any, number: int, points: Any, event: int) -> None:
 
 @jit
 def literal_holds(p: Any, number: int, points: Any, event: int) -> bool:
-    """Whether a literal holds at the point whose coordinates begin at points[event]."""
+    """Return whether a literal matches the point at points[event]."""
     return verify_literal(p, number, points, event) & 1 == 1
 
 
 @jit
 def holds(p: Any, word: int, points: Any, event: int) -> bool:
-    """Whether all literals of a word hold at the point whose coordinates begin at points[event].
+    """Return whether all literals of a conjunction match the point at points[event].
 
     `p` has the pointers of `Programs`.
     """
@@ -287,7 +287,7 @@ def holds(p: Any, word: int, points: Any, event: int) -> bool:
 
 
 class Literal(NamedTuple):
-    """A shape that a word asks for, or, negated, excludes; a comparison; a condition on a text."""
+    """Literal of a conjunction: a shape (excluded if negated), a comparison or a text condition."""
 
     kind: int
     shape: Shape | F64
@@ -300,7 +300,7 @@ class Literal(NamedTuple):
 
 
 class ProgramStore:
-    """The arrays of `Programs`, which grow word by word."""
+    """Growable arrays of `Programs`."""
 
     def __init__(self) -> None:
         self._size = dict.fromkeys(Programs._fields, 0)
@@ -323,14 +323,14 @@ class ProgramStore:
 
     @property
     def bundle(self) -> Bundle[Programs]:
-        """All words that were added, for kernels."""
+        """Return all conjunctions added so far, for kernels."""
         if self._bundle is None:
             parts = {name: self._arrays[name][: self._size[name]] for name in Programs._fields}
             self._bundle = Bundle(Programs(**{name: part.view() for name, part in parts.items()}))
         return self._bundle
 
     def add(self, literals: tuple[Literal, ...]) -> None:
-        """Append a word."""
+        """Append a conjunction."""
         for literal in literals:
             kind, first, last = self._add_shape(literal)
             axes = literal.x_axis << 16 | literal.y_axis
@@ -340,7 +340,7 @@ class ProgramStore:
         self._bundle = None
 
     def add_rings(self, rings: Rings, which: I64, border: int, x_axis: int, y_axis: int) -> None:
-        """Append a word for each of some short rings on a plane."""
+        """Append a conjunction for each of some short rings on a plane."""
         if not len(which):
             return
         self._align()
@@ -358,7 +358,7 @@ class ProgramStore:
         self._bundle = None
 
     def _align(self) -> None:
-        """Let the next numbers begin at a cache line."""
+        """Align the next numbers to a cache line."""
         self._room("numbers", -self._size["numbers"] % _LINE)
 
     def _append(self, name: str, rows: Any) -> None:
@@ -367,7 +367,7 @@ class ProgramStore:
         self._room(name, len(values))[:] = values
 
     def _room(self, name: str, count: int) -> Any:
-        """Return the next items of an array, to be written."""
+        """Reserve the next `count` items of an array; return them for writing."""
         array, used = self._arrays[name], self._size[name]
         if used + count > len(array):
             larger = _zeros((max(used + count, 2 * used, 64), *array.shape[1:]), array.dtype)
@@ -377,7 +377,7 @@ class ProgramStore:
         return array[used : used + count]
 
     def _add_shape(self, literal: Literal) -> tuple[int, int, int]:
-        """Append the arrays of a shape; return its kind, and where they begin and end."""
+        """Append the arrays of a shape; return its kind, start and end."""
         shape, kind = literal.shape, literal.kind
         first = self._size["numbers"]
         if isinstance(shape, np.ndarray):
@@ -424,7 +424,7 @@ class ProgramStore:
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return zeros that begin at a cache line."""
+    """Return a zeroed array that starts at a cache line."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.zeros(size + 64, np.uint8)
     skip = -room.ctypes.data % 64
@@ -435,7 +435,7 @@ def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
 def _store_ring(
     xs: F64, ys: F64, begin: int, end: int, literal: int, at: int, numbers: F64
 ) -> None:
-    """Write a short ring as `in_ring` reads it."""
+    """Write a short ring in the form that `in_ring` reads."""
     x0 = x1 = xs[begin]
     y0 = y1 = ys[begin]
     for c in range(begin, end):
@@ -453,14 +453,14 @@ def _store_ring(
 def _store_rings(
     xs: F64, ys: F64, first: I64, which: I64, literal: int, starts: I64, numbers: F64
 ) -> None:
-    """Write some short rings."""
+    """Write several short rings, as `_store_ring` does."""
     for i in range(len(which)):
         begin, end = first[which[i]], first[which[i] + 1]
         _store_ring(xs, ys, begin, end, literal + i, starts[i], numbers)
 
 
 def are_short(rings: Rings, which: I64) -> Bool:
-    """Return which of some rings are stored as a whole, without cells."""
+    """Return a mask of the rings that are stored whole, without cells."""
     short: Bool = rings.first[which + 1] - rings.first[which] <= _SHORT
     return short
 

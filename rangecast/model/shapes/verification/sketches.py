@@ -1,10 +1,10 @@
-"""The sketch of a short ring: one cache line that decides most points.
+"""Sketch of a short ring: one cache line that decides most points.
 
-A grid of 16 columns and rows lies over the bounds. Each row knows the columns between which the
-ring lies, and those between which all is inside. A point in any other cell is in doubt, and its
-edges are looked at.
+A grid of 16 columns and 16 rows lies over the bounds. Each row stores the range of columns that the
+ring may occupy, and the range that is wholly inside. A point in any other cell is doubtful, and the
+edges decide.
 
-    x0, y0, columns per unit, rows per unit, then four words with four rows each: of a row, the
+    x0, y0, columns per unit, rows per unit, then four words with four rows each: per row, the
     first and the last column that may be inside, the first and the last that is, four bits each
 """
 
@@ -40,7 +40,7 @@ _SIDE = 16
 
 @jit
 def in_sketch(n: Any, at: int, x: float, y: float) -> int:
-    """Return whether a ring holds a point: 1, 0, or DOUBTFUL."""
+    """Return whether a ring contains a point: 1, 0, or DOUBTFUL."""
     column = np.uint64(step(x, n[at], n[at + 2], _SIDE))
     row = step(y, n[at + 1], n[at + 3], _SIDE)
     word = np.float64(n[at + 4 + (row >> 2)]).view(np.uint64) >> np.uint64(16 * (row & 3))
@@ -54,9 +54,9 @@ def in_sketch(n: Any, at: int, x: float, y: float) -> int:
 
 @jit
 def _row_of(border: int, inside: int) -> int:
-    """Return the four numbers of a row, given the columns on the border and inside, as bits.
+    """Encode a row as four numbers, given its border and inside columns as bits.
 
-    A range without columns begins at 15 and ends at 0.
+    An empty range starts at 15 and ends at 0.
     """
     full = inside & ~border
     some = np.uint64(full | border)
@@ -80,7 +80,7 @@ def _row_of(border: int, inside: int) -> int:
 def put_sketch(
     n: F64, at: int, xs: Any, ys: Any, begin: int, end: int, bounds: tuple[float, ...]
 ) -> None:
-    """Write the sketch of the ring whose corners are those from `begin` to before `end`."""
+    """Write the sketch of the ring with the corners `begin` to `end` (exclusive)."""
     grid = np.empty(GRID)
     border, inside = np.zeros(_SIDE, np.int64), np.zeros(_SIDE, np.int64)
     x0, y0, x1, y1 = bounds
