@@ -3,6 +3,6 @@
     events -> Tracker -> reorder buffer (only with `lateness`) -> match -> machine -> Transitions
                               keys, objects, stays: columns, no Python object per key
 
-`machine` has the rules as one kernel, `geometry` what looks beyond single events;
-docs/explanation/tracks.md has them in words.
+`machine` implements the rules as one kernel, `geometry` everything beyond single events;
+docs/explanation/tracks.md explains the rules.
 """

@@ -1,4 +1,4 @@
-"""The columns that the kernels of tracks read and write."""
+"""Columns that the track kernels read and write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rangecast.kernels.arrays import I32, I64, U8
 
 
 class Rules(NamedTuple):
-    """Row 0 is for all subscriptions but those that are listed, which have the rows after it."""
+    """Columns of rules. Row 0 is the default; the rows after it are the subscriptions' own."""
 
     subscriptions: I64
     confirm: I64
@@ -18,7 +18,7 @@ class Rules(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """Columns of the objects, by slot."""
+    """Columns of objects, by slot."""
 
     last: I64
     """Time of the last event."""
@@ -31,7 +31,7 @@ class Objects(NamedTuple):
 
 
 class Stays(NamedTuple):
-    """Columns of the stays."""
+    """Columns of stays."""
 
     subscription: I64
     """Number of arrival in the live set."""
@@ -59,7 +59,9 @@ class Output(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """Subscriptions of each event, ascending: those of event e are at offsets[e] .. [e + 1]."""
+    """Matching subscriptions of each event, ascending: those of event e are at offsets[e] ..
+    offsets[e + 1].
+    """
 
     offsets: I64
     subscription: I64

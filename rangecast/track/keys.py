@@ -1,8 +1,8 @@
-"""Keys of objects and their slots: a hash table over the bytes of texts, without Python objects.
+"""Keys of objects and their slots: a hash table over text bytes, without Python objects.
 
-table           slot of a key at the place of its hash or after it; -1: free
-start, length   where the text of a slot's key is
-text            the bytes of all keys, those of keys that are gone among them
+table           slot of a key, at its hash or after it; -1: free
+start, length   location of the text of a slot's key
+text            the bytes of all keys, including removed ones
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Table(NamedTuple):
 
 @jit
 def _place(text: U8, begin: int, end: int, mask: int) -> int:
-    """Return where a key belongs: FNV-1a, its high bits folded in."""
+    """Return the home index of a key: FNV-1a, with its high bits folded in."""
     value = np.uint64(14695981039346656037)
     for at in range(begin, end):
         value = (value ^ np.uint64(text[at])) * np.uint64(1099511628211)
@@ -40,7 +40,7 @@ def _place(text: U8, begin: int, end: int, mask: int) -> int:
 
 @jit
 def _find(keys: _Table, totals: I64, text: U8, ends: I64, add: bool, slots: I64) -> None:
-    """Write the slot of each key; of one that isn't there a new one, or -1."""
+    """Write the slot of each key; for an unknown key a new slot if `add`, else -1."""
     mask = len(keys.table) - 1
     for key in range(len(ends) - 1):
         begin, end = ends[key], ends[key + 1]
@@ -78,7 +78,7 @@ def _find(keys: _Table, totals: I64, text: U8, ends: I64, add: bool, slots: I64)
 
 @jit
 def _fill(keys: _Table, count: int) -> None:
-    """Enter all keys into an empty table."""
+    """Insert all keys into an empty table."""
     mask = len(keys.table) - 1
     for slot in range(count):
         if keys.length[slot] >= 0:
@@ -91,7 +91,7 @@ def _fill(keys: _Table, count: int) -> None:
 
 @jit
 def _forget(keys: _Table, totals: I64, slots: I64) -> None:
-    """Remove keys; those after them in the table move up."""
+    """Remove keys; keys after them in the table move up."""
     mask = len(keys.table) - 1
     for index in range(len(slots)):
         slot = slots[index]
@@ -119,7 +119,7 @@ def _forget(keys: _Table, totals: I64, slots: I64) -> None:
 
 @jit
 def _copied(start: I64, length: I32, text: U8, slots: I64, out: U8) -> None:
-    """Write the texts of some slots, one behind the other."""
+    """Write the texts of some slots, concatenated."""
     end = 0
     for index in range(len(slots)):
         slot = slots[index]
@@ -129,7 +129,7 @@ def _copied(start: I64, length: I32, text: U8, slots: I64, out: U8) -> None:
 
 
 def roomy(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
-    """Return an array with room for `size` items: itself, or a copy an eighth larger than that."""
+    """Return the array if it has room for `size` items, else a copy with an eighth to spare."""
     if size <= len(array):
         return array
     larger = np.full(max(size + (size >> 3), 64), fill, array.dtype)
@@ -138,10 +138,10 @@ def roomy(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
 
 
 class Keys:
-    """Keys by slot: small integers, which are used again."""
+    """Keys by slot; slots are small integers that are reused."""
 
     def __init__(self, texts: pa.Array | None = None) -> None:
-        """Take texts, all different, as the keys of the slots 0, 1, ..."""
+        """Use distinct texts as the keys of slots 0, 1, ..."""
         self._totals = np.array([0, -1, 0, 0], np.int64)
         self._keys = _Table(
             np.full(64, -1, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32), no_bytes()
@@ -151,16 +151,16 @@ class Keys:
 
     @property
     def slots(self) -> int:
-        """Slots that were ever used; some of them may be free."""
+        """Number of slots ever used, including free ones."""
         return int(self._totals[_SLOTS])
 
     @property
     def memory(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays in bytes."""
         return sum(array.nbytes for array in self._keys)
 
     def find(self, texts: pa.Array, *, add: bool) -> I64:
-        """Return the slot of each key; of one that isn't there a new one, or -1."""
+        """Return the slot of each key; for an unknown key a new slot if `add`, else -1."""
         buffers = id_buffers(texts)
         text, ends = readonly(buffers["id_text"]), readonly(buffers["id_ends"])
         slots = np.empty(len(texts), np.int64)
@@ -172,7 +172,7 @@ class Keys:
         return slots
 
     def find_one(self, text: bytes) -> int:
-        """Return the slot of one key, a new one if it isn't there."""
+        """Return the slot of one key; a new slot if the key is unknown."""
         data, ends = np.frombuffer(text, np.uint8), readonly(np.array([0, len(text)]))
         slots = np.empty(1, np.int64)
         _find(self._keys, self._totals, data, ends, False, slots)
@@ -216,7 +216,7 @@ class Keys:
         return pa.Array.from_buffers(pa.large_string(), len(slots), buffers)
 
     def forget(self, slots: I64) -> None:
-        """Remove the keys of some slots, which are free then."""
+        """Remove the keys of some slots, and free the slots."""
         _forget(self._keys, self._totals, slots)
 
 

@@ -1,7 +1,7 @@
-"""Local time: moments of a day in an IANA zone, and schedules such as `Mon-Fri 08:00-18:00`.
+"""Local time: times of day in an IANA zone, and schedules such as `Mon-Fri 08:00-18:00`.
 
-A clock time that a day lacks, because clocks go forward, is the moment at which they do. One that a
-day has twice is the first of both.
+A clock time skipped by a clock change is the moment of the change. A clock time that occurs twice
+is the first of the two.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def minutes_of(text: str) -> int | None:
-    """Return the minutes of a clock time such as `08:30`; `None`: it isn't one."""
+    """Return the minutes since midnight of a clock time such as `08:30`; `None` if invalid."""
     match = _TIME.fullmatch(text)
     if match is None or int(match[2]) > 59 or int(match[1]) * 60 + int(match[2]) > 24 * 60:
         return None
@@ -47,7 +47,7 @@ def minutes_of(text: str) -> int | None:
 
 
 def moment_at(day: date, minutes: int, zone: ZoneInfo) -> datetime:
-    """Return the moment, in UTC, at which a clock shows a time of a day."""
+    """Return the moment, in UTC, of a clock time on a day."""
     shown = datetime.combine(day, time(), zone) + timedelta(minutes=minutes)
     before, after = (shown.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
     if before <= after:  # for times that there are, once or twice
@@ -67,7 +67,7 @@ def _offset(moment: datetime, zone: ZoneInfo) -> timedelta:
 
 
 def weekdays_of(text: str | None) -> frozenset[int] | None:
-    """Return the weekdays of `Mon-Fri` or `Sat,Sun`; Monday is 0; `None`: it can't be read."""
+    """Return the weekdays of `Mon-Fri` or `Sat,Sun`, with Monday as 0; `None` if invalid."""
     if text is None or text.lower() == "daily":
         return frozenset(range(7))
     weekdays: set[int] = set()
@@ -81,7 +81,7 @@ def weekdays_of(text: str | None) -> frozenset[int] | None:
 
 
 class Schedule:
-    """Hours of some weekdays in a zone; those that pass midnight belong to the day they begin."""
+    """Hours on some weekdays in a zone; hours past midnight belong to the day they begin."""
 
     def __init__(self, text: str):
         match = _SCHEDULE.fullmatch(text) if isinstance(text, str) else None
@@ -100,7 +100,7 @@ class Schedule:
         self._zone = zone_of(match["zone"])
 
     def holds(self, micros: I64) -> Bool:
-        """Return which moments it has."""
+        """Return which moments the schedule includes."""
         quarters, places = np.unique(micros // _QUARTER, return_inverse=True)
         offsets = [_offset(_moment(quarter), self._zone) // MICROSECOND for quarter in quarters]
         local = micros + np.array(offsets, np.int64)[places]
@@ -113,7 +113,7 @@ class Schedule:
         return holds_
 
     def _on(self, days: I64) -> Bool:
-        """Return which days, counted from 1970, it has; the first one was a Thursday."""
+        """Return which days, counted from 1970, the schedule includes; day 0 was a Thursday."""
         chosen: Bool = np.isin((days + 3) % 7, list(self._days))
         return chosen
 

@@ -1,16 +1,16 @@
-"""The rules of tracks as kernels: columns of objects and stays, and the transitions they make.
+"""Rules of tracks as kernels: columns of objects and stays in, transitions out.
 
-A stay is what an object has with a subscription from the event that begins it to the one that ends
-it. Two bits say where it is:
+A stay relates an object to a subscription, from the event that begins it to the one that ends it.
+Two bits are its state:
 
     signal   confirmed
-      1         0        began; not yet inside for as long as the rule wants
+      1         0        began; not yet inside for as long as the rule requires
       1         1        inside
-      0         1        left; not yet outside for as long as the rule wants
+      0         1        left; not yet outside for as long as the rule requires
 
-The signal is the filter, widened by the second condition of the rule; `for_` then confirms it. An
-event is applied before timers that are due at its time, and timers that are due earlier before it.
-All transitions of an object at one moment are one group: sorted, and numbered on from the last one.
+The signal is the filter, widened by the second condition of the rule; `for_` then confirms it. At
+equal times, an event is applied before timers; earlier timers run before the event. All transitions
+of an object at one moment are one group: sorted, and numbered on from the last one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _emit(
 def _exit(
     out: Output, totals: I64, slot: int, stays: Stays, stay: int, cause: tuple[int, int, int]
 ) -> None:
-    """Report the end of a stay; of one that was never confirmed nothing is reported."""
+    """Report the end of a stay, unless it was never confirmed."""
     flags = stays.flags[stay]
     if flags & CONFIRMED:
         reason = BY_EDIT if flags & EDITED and cause[0] in (BY_EVENT, BY_TIME) else cause[0]
@@ -103,7 +103,7 @@ def _confirm(
     cause: tuple[int, int, int],
     first: int,
 ) -> None:
-    """Let a stay be confirmed, and report it as the rule wants a first sighting reported."""
+    """Confirm a stay, and report it as the rule's `first` requires."""
     is_first = stays.flags[stay] & FIRST
     stays.flags[stay] |= CONFIRMED
     if is_first and first == AS_SILENT:
@@ -114,7 +114,7 @@ def _confirm(
 
 @jit
 def _remove(objects: Objects, stays: Stays, totals: I64, slot: int, before: int, stay: int) -> int:
-    """Remove a stay, which comes after `before`; return the one after it."""
+    """Remove the stay after `before` from an object's list; return the next one."""
     after = int(stays.next[stay])
     if before < 0:
         objects.stay[slot] = after
@@ -147,7 +147,7 @@ def _close(objects: Objects, out: Output, slot: int, begin: int, end: int) -> No
 
 @jit
 def _stamp(objects: Objects, slot: int, at: int) -> None:
-    """Move an object on to a moment."""
+    """Advance an object to a moment."""
     if at > objects.stamp[slot]:
         objects.stamp[slot] = at
         objects.number[slot] = 0
@@ -157,7 +157,7 @@ def _stamp(objects: Objects, slot: int, at: int) -> None:
 def _next_moment(
     objects: Objects, stays: Stays, rules: Rules, slot: int, after: int
 ) -> tuple[int, bool]:
-    """Return when the next timer of an object is due, and whether that is its silence."""
+    """Return when the next timer of an object is due, and whether that timer is its silence."""
     due = FAR
     stay = objects.stay[slot]
     if stay < 0:
@@ -182,7 +182,7 @@ def _run_timers(
     moment: int,
     is_silence: bool,
 ) -> None:
-    """Let the timers of an object take effect that are due at a moment."""
+    """Run the timers of an object that are due at a moment."""
     _stamp(objects, slot, moment)
     at = objects.stamp[slot]
     before, stay = -1, objects.stay[slot]
@@ -216,7 +216,7 @@ def _run_before(
     limit: int,
     after: int,
 ) -> None:
-    """Let all timers of an object take effect that are due before a moment."""
+    """Run all timers of an object that are due before a moment."""
     begin = totals[OUT]
     moment, is_silence = _next_moment(objects, stays, rules, slot, after)
     while moment < limit:
@@ -230,7 +230,7 @@ def _run_before(
 
 @jit
 def _signal(rule: int, flags: int, was: int) -> bool:
-    """Return whether an object is inside, by the filter and by the second condition."""
+    """Return whether an object is inside, by the filter and the second condition."""
     if flags & MATCHED:
         return True
     if not was:
@@ -254,7 +254,7 @@ def _move_stays(
     known: U8,
     report_inside: bool,
 ) -> None:
-    """Apply an event to the stays that an object has; mark what is matched of them as known."""
+    """Apply an event to the existing stays of an object; mark their matches as known."""
     begin, end = matched.offsets[event], matched.offsets[event + 1]
     before, stay = -1, objects.stay[slot]
     while stay >= 0:
@@ -297,7 +297,7 @@ def _begin_stays(
     is_first: bool,
     last: int,
 ) -> None:
-    """Begin the stays of an event, and report what its path has crossed since the last one."""
+    """Begin the new stays of an event, and report crossings of the path to it."""
     for index in range(matched.offsets[event], matched.offsets[event + 1]):
         flags = matched.flags[index]
         if known[index] or flags & UNSURE:
@@ -330,7 +330,7 @@ def _begin_stays(
 
 @jit
 def room_for(objects: Objects, stays: Stays, slot: int) -> int:
-    """Return an upper limit of the transitions that the stays of an object can make."""
+    """Return an upper bound on the transitions that the stays of an object can cause."""
     count = 0
     stay = objects.stay[slot]
     while stay >= 0:
@@ -354,7 +354,7 @@ def apply_events(
     after: int,
     report_inside: bool,
 ) -> int:
-    """Apply events in their order; return the first one for which there is no room.
+    """Apply events in order; return the first event that the output has no room for.
 
     Functions are called only where something happens: each call counts references.
     """
@@ -409,7 +409,9 @@ def run_timers(
     limit: int,
     after: int,
 ) -> int:
-    """Let timers of all objects take effect that are due before a moment; return as above."""
+    """Run the timers of all objects that are due before a moment; return the first object that the
+    output has no room for.
+    """
     for slot in range(begin, count):
         if objects.stay[slot] >= 0:
             if len(out.slot) - totals[OUT] < room_for(objects, stays, slot):
@@ -431,7 +433,9 @@ def edit_stays(
     removed: I64,
     edited: I64,
 ) -> int:
-    """End the stays with removed subscriptions, mark those with edited ones; return as above."""
+    """End the stays with removed subscriptions, and mark those with edited ones; return the first
+    object that the output has no room for.
+    """
     for slot in range(begin, count):
         if len(out.slot) - totals[OUT] < room_for(objects, stays, slot):
             return slot

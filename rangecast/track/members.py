@@ -1,7 +1,7 @@
-"""Subscriptions as a tracker sees them: numbers of arrival, their ids, and what edits did to them.
+"""Subscriptions as a tracker sees them: arrival numbers, ids, and the effects of edits.
 
-A number of arrival names a subscription as long as it lives: a replacement keeps it, and it
-survives rebuilds of the live set. A subscription that is removed and added again has another one.
+An arrival number identifies a subscription while it lives: a replacement keeps it, and it survives
+rebuilds of the live set. A subscription that is removed and added again gets a new one.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class Edits(NamedTuple):
-    """Subscriptions in use that edits have removed, and those whose filter is another one now."""
+    """Subscriptions in use that were removed, and those whose filter was edited."""
 
     removed: I64
     edited: I64
 
 
 class Subscriptions:
-    """The live set of a tracker at the last edit that it has seen."""
+    """The live set of a tracker as of the last edit that it has seen."""
 
     def __init__(
         self, engine: Engine, default: Rule, rules: Mapping[Id, Rule], accuracy: Accuracy | None
@@ -80,7 +80,7 @@ class Subscriptions:
         return self.by_id.get(id_, self.default)
 
     def refresh(self) -> Edits | None:
-        """Take in the edits since the last call; return what they did, `None` for nothing."""
+        """Process the edits since the last call; return their effect, `None` if there is none."""
         engine = self._engine
         if engine._view is self._view and self._rebuilds is not None and not self._new_rules:
             return None
@@ -115,7 +115,7 @@ class Subscriptions:
         return {number for number in dead if number in self._in_use}
 
     def _with_rules(self, old: View, view: View) -> set[Id]:
-        """Return the subscriptions with a rule or a condition that an edit may have changed."""
+        """Return the subscriptions whose rule or second condition an edit may affect."""
         everything = bool(self.default.second or self._has_extent(self.default))
         if self._engine.rebuild_count != self._rebuilds:
             return {*self._ruled, *self.by_id, *(self._engine if everything else ())}
@@ -125,7 +125,7 @@ class Subscriptions:
         return {id_ for id_ in touched if everything or id_ in self.by_id} | self._new_rules
 
     def _apply_rules(self, old: View, rows: Mapping[Id, int]) -> None:
-        """Let rules and second conditions be those of the subscriptions as they are now."""
+        """Update rules and second conditions to the current subscriptions."""
         view, renewed = self._view, False
         gone: list[int] = []
         extents: dict[int, list[Box]] = {}
@@ -167,7 +167,7 @@ class Subscriptions:
             self.rules = rule_table(self.default, dict(own))
 
     def set_rule(self, subscription: Id, rule: Rule | None) -> None:
-        """Give a subscription another rule, or that of all."""
+        """Set the rule of a subscription; `None`: use the default rule."""
         self.by_id.pop(subscription, None)
         if rule is not None:
             self.by_id[subscription] = rule
@@ -178,7 +178,7 @@ class Subscriptions:
         return bool(rule.gap) or self._accuracy is not None
 
     def _sum_up(self) -> None:
-        """Note what all rules need."""
+        """Update what depends on all rules."""
         rules = self.default, *self.by_id.values()
         self.longest_gap = max(rule.gap for rule in rules)
         self._schedules = {
@@ -189,9 +189,10 @@ class Subscriptions:
         """Whether only filters are to be matched."""
 
     def match_one(self, point: F64) -> I64:
-        """Return the numbers of the subscriptions that match one event, ascending, if `is_plain`.
+        """Return the numbers of the subscriptions that match one event, ascending; requires
+        `is_plain`.
 
-        All of them are in use.
+        All of them are marked as in use.
         """
         rows = match_one_live(self._view, point[None])
         stored = self._view.rows
@@ -204,9 +205,9 @@ class Subscriptions:
         return numbers
 
     def match(self, points: F64, times: I64, radii: F64 | None) -> Matched:
-        """Match events against the set at the last edit that was seen; what matches is in use.
+        """Match events with the set as of the last edit seen, and mark the matches as in use.
 
-        radii   the accuracy of each event, if there is one
+        radii   accuracy of each event, if available
         """
         matches = match_live(self._view, points)
         numbers = self._view.rows.arrival[matches.rows]
@@ -224,7 +225,7 @@ class Subscriptions:
         return self._scheduled(merged(len(points), parts), times)
 
     def crossed(self, matched: Matched, paths: Paths, times: I64) -> Matched:
-        """Return what events match together with what the paths to them cross."""
+        """Return the matches of events, merged with the crossings of the paths to them."""
         # Only to sift: a stay rules a crossing out, too. Texts of then may be gone.
         start = paths.start.copy()
         start[:, [*self._space.patterns.values()]] = MISSING
@@ -253,7 +254,7 @@ class Subscriptions:
         return self._scheduled(merged(len(times), parts), times)
 
     def _scheduled(self, matched: Matched, times: I64) -> Matched:
-        """Return matches without those of filters outside of the hours of their rule."""
+        """Return the matches without those outside the schedule of their rule."""
         if not self._schedules:
             return matched
         offsets, numbers, flags = matched
@@ -282,7 +283,7 @@ class Subscriptions:
             in_use.update(zip(distinct[new].tolist(), named, strict=True))
 
     def keep(self, numbers: I64) -> None:
-        """Forget all but these."""
+        """Mark only these subscriptions as in use."""
         self._in_use = {number: self._in_use[number] for number in numbers.tolist()}
 
     def ids(self, numbers: I64) -> list[Id]:
@@ -291,9 +292,10 @@ class Subscriptions:
         return [in_use[number][0] for number in numbers.tolist()]
 
     def pending(self, numbers: I64) -> tuple[list[bool], I64]:
-        """Return which of these the live set has no more, and those that `refresh` will see edited.
+        """Return which of these are gone from the live set, and which ones `refresh` will find
+        edited.
 
-        Nothing is taken in: it stays to be done.
+        The edits aren't processed by this call.
         """
         gone, edited = [], []
         with self._engine._edits:
@@ -307,7 +309,7 @@ class Subscriptions:
         return gone, np.array(edited, np.int64)
 
     def restore(self, ids: list[Id], gone: list[bool]) -> I64:
-        """Take subscriptions of a saved tracker; return their numbers, negative ones if gone."""
+        """Add subscriptions of a saved tracker; return their numbers, negative if gone."""
         numbers = []
         with self._engine._edits:
             self._view, self._rebuilds = self._engine._view, None

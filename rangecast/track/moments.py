@@ -20,7 +20,7 @@ Length = str | timedelta
 
 
 def length_of(name: str, length: Length | None, *, min: int = 1) -> int | None:  # noqa: A002
-    """Return a length of time in microseconds; `None` stays."""
+    """Return a length of time in microseconds; `None` for `None`."""
     if length is None:
         return None
     micros = -1
@@ -38,12 +38,12 @@ def length_of(name: str, length: Length | None, *, min: int = 1) -> int | None: 
 
 
 def text_of_length(micros: int | None) -> str | None:
-    """Return a text that `length_of` reads as this length."""
+    """Return a length as text that `length_of` can parse."""
     return None if micros is None else f"{micros // 1000}.{micros % 1000:03d} ms"
 
 
 def micros_of(moment: Any) -> int:
-    """Return a moment in microseconds since 1970: a datetime or an ISO 8601 text."""
+    """Return a moment, given as a datetime or an ISO 8601 text, in microseconds since 1970."""
     if moment is None:
         raise InvalidValueError("a moment is a datetime or an ISO 8601 text; given: None")
     return int(_MOMENT.coordinate(moment))
@@ -55,7 +55,7 @@ def moment_of(micros: int) -> datetime:
 
 
 def time_axis(space: Space, name: str) -> int:
-    """Return the axis of the timestamp that orders events; reject another attribute."""
+    """Return the axis of the timestamp that orders events; reject other attributes."""
     if name in space.axes:
         axis = space.axis(name)
         if isinstance(space.attributes[axis], Timestamp):

@@ -1,4 +1,4 @@
-"""Rules of subscriptions: how a stay begins, how it ends, and what is reported of it."""
+"""Rules of subscriptions: how a stay begins and ends, and what is reported."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ FIRST = ("enter", "silent", "inside")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The rule of a subscription, or of all that have none of their own.
+    """Rule of a subscription, or the default for those without one.
 
     for_     how long an object must be inside before it enters, and outside before it exits
     dwell    how long a stay lasts until it is reported as `dwell`
-    first    an object that is inside when it is first seen: "enter"; "silent": its stay begins
+    first    an object that is inside when first seen: "enter"; "silent": its stay begins
              unreported; "inside": it is reported as inside, not as a change
-    margin   attribute -> by how much its ranges or shapes are wider for an object that is inside:
-             a number, for a location a length such as "20 m"
+    margin   attribute -> by how much its ranges or shapes are widened for an object that is inside:
+             a number, or for a location a length such as "20 m"
     until    filter that ends a stay; until it matches, an object stays inside
-    cross    longest time between two events whose path is looked at: a `cross` is reported if both
+    cross    max time between two events for their path to be checked: a `cross` is reported if both
              are outside and the path meets the filter
     max_speed   of a path: a faster one crosses nothing. "50 m/s" or "200 km/h" for a location, a
              number of units per second for a point
@@ -84,26 +84,26 @@ class Rule:
 
     @property
     def gap(self) -> int:
-        """Microseconds of the longest path that is looked at; 0: none is."""
+        """Max duration of a path that is checked, in microseconds; 0: none is."""
         return self._gap
 
     @property
     def hours(self) -> Schedule | None:
-        """The schedule."""
+        """The parsed schedule."""
         return self._hours
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
-        """The rule as the kernel reads it."""
+        """The rule in the form that the kernel reads."""
         return self._confirm, self._dwell, FIRST.index(self.first), self.second
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> Rule:
-        """Return the rule of plain data: the fields by their names, `for` without an underscore."""
+        """Return the rule of plain data: fields by name, with `for` instead of `for_`."""
         return cls(**{"for_" if name == "for" else name: one for name, one in definition.items()})
 
     def definition(self) -> dict[str, Any]:
-        """Return the fields that say something, as plain data."""
+        """Return the fields that are set, as plain data."""
         margin = None if self.margin is None else dict(self.margin)
         fields = {
             "for_": text_of_length(self._confirm or None),
@@ -125,7 +125,7 @@ def second_condition(rule: Rule, space: Space, boxes: Sequence[Box]) -> Filter:
 
 
 def check_rule(rule: Rule, space: Space) -> None:
-    """Reject a margin that its attribute can't have, and a filter that can't be read."""
+    """Reject a margin that is invalid for its attribute, and an invalid filter."""
     for name, margin in (rule.margin or {}).items():
         margin_of(space, name, margin)
     if rule.until is not None:
@@ -135,7 +135,7 @@ def check_rule(rule: Rule, space: Space) -> None:
 
 
 def speed_of(speed: str | float, space: Space) -> float:
-    """Return a speed in metres, or in units of a plane, per second."""
+    """Return a speed per second, in metres or in units of the plane."""
     places = [attribute for attribute in space if isinstance(attribute, Place)]
     match = _SPEED.fullmatch(speed) if isinstance(speed, str) else None
     on_earth = any(attribute.earth for attribute in places)
@@ -154,7 +154,7 @@ def speed_of(speed: str | float, space: Space) -> float:
 
 
 def rule_table(default: Rule, by_subscription: Mapping[int, Rule]) -> Rules:
-    """Return rules as the kernel reads them; `by_subscription` has the exceptions."""
+    """Return rules in the form that the kernel reads; `by_subscription` has the exceptions."""
     known = sorted(by_subscription)
     rows = [default.numbers, *(by_subscription[id_].numbers for id_ in known)]
     confirm, dwell, first, second = np.array(rows, np.int64).T.copy()

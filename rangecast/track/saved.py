@@ -1,4 +1,4 @@
-"""Trackers on disk: a snapshot of columns, in which subscriptions go by their ids."""
+"""Trackers on disk: a snapshot of columns, with subscriptions identified by id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KIND = "tracker"
 
 
 class Saved(NamedTuple):
-    """All that a tracker is."""
+    """The complete state of a tracker."""
 
     content: Content
     waiting: Batch
@@ -39,9 +39,9 @@ class Saved(NamedTuple):
     progress: dict[str, Any]
 
     def renumbered(self, numbers: I64, width: int) -> tuple[Content, Batch]:
-        """Return content and waiting events with other numbers of the subscriptions.
+        """Return content and waiting events with new subscription numbers.
 
-        width   of points; those of a space with fewer attributes begin no path
+        width   width of points; those of a space with fewer attributes don't begin a path
         """
         own = np.searchsorted(self.numbers, self.content.subscription)
         points = _widened(self.content.points, width)
@@ -56,7 +56,7 @@ class Saved(NamedTuple):
 
 
 def save_tracker(path: str | Path, saved: Saved, *, overwrite: bool) -> None:
-    """Write a snapshot; one that already exists is rejected, or replaced with `overwrite`."""
+    """Write a snapshot; reject an existing one unless `overwrite`."""
     content, waiting = saved.content, saved.waiting
     known = waiting.ids.is_valid()
     has_texts = pa.types.is_large_string(waiting.ids.type) or pa.types.is_string(waiting.ids.type)

@@ -1,7 +1,7 @@
-"""The state of a tracker: its objects, their stays, and the kernels that change them.
+"""State of a tracker: its objects, their stays, and the kernels that change them.
 
-When most objects are gone, the state is loaded from its own content, without free places. A state
-is saved and opened in the same way.
+When most objects are gone, the state is compacted by reloading its own content. Saving and opening
+work the same way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MIN_SLOTS = 4096
 
 
 class Content(NamedTuple):
-    """A state without free places: objects, and the stays of each one after the other."""
+    """A compact state: objects, and the stays of each in sequence."""
 
     keys: pa.Array
     last: I64
@@ -101,26 +101,26 @@ class State:
 
     @property
     def late(self) -> int:
-        """Events that were older than the last one of their object."""
+        """Number of events older than the last one of their object."""
         return int(self._totals[LATE])
 
     @property
     def repeated(self) -> int:
-        """Events at the time of the last one of their object."""
+        """Number of events at the same time as the last one of their object."""
         return int(self._totals[REPEATED])
 
     def count_repeated(self, count: int) -> None:
-        """Count repeated events of a time before this state was opened."""
+        """Add repeated events that were counted before this state was opened."""
         self._totals[REPEATED] += count
 
     @property
     def memory(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays in bytes."""
         arrays = (*self._objects, *self._stays)
         return self.keys.memory + self._points.nbytes + sum(array.nbytes for array in arrays)
 
     def subscriptions(self) -> I64:
-        """Return the subscriptions that some object has a stay with, each once."""
+        """Return the distinct subscriptions that have a stay."""
         return np.unique(self.content().subscription)
 
     def stays_of(self, slot: int) -> tuple[I64, U8]:
@@ -132,7 +132,7 @@ class State:
         return self._stays.subscription[stays], self._stays.flags[stays]
 
     def slots_of(self, keys: pa.Array) -> I64:
-        """Return the slots of keys, new ones for new keys."""
+        """Return the slots of keys; new keys get new slots."""
         coded = keys.dictionary_encode()
         slots = self.keys.find(coded.dictionary, add=True)
         self._make_room()
@@ -142,7 +142,7 @@ class State:
         return slots_
 
     def _make_room(self) -> None:
-        """Let there be an object for each slot."""
+        """Grow the columns of objects to the number of slots."""
         count = self.keys.slots
         last, stamp, number, stay = self._objects
         if count > len(last):
@@ -156,9 +156,9 @@ class State:
     def apply_one(
         self, key: bytes, at: int, numbers: I64, rules: Rules, after: int, *, inside: bool
     ) -> tuple[int, Output, int]:
-        """Apply one event, which matches these subscriptions, ascending.
+        """Apply one event that matches these subscriptions, ascending.
 
-        Return its slot, and the columns of transitions with the number of those that count.
+        Return its slot, the columns of transitions, and the number of valid rows in them.
         """
         slot = self.keys.find_one(key)
         self._make_room()
@@ -177,7 +177,7 @@ class State:
         return slot, out, len(out.slot)
 
     def paths(self, slots: I64, times: I64, points: F64, longest: int, after: int) -> Paths:
-        """Return the paths to events that are about to be applied, and remember their ends.
+        """Return the paths to events about to be applied, and remember their end points.
 
         points    (events, d + 1) values and accuracy; longest, after: in microseconds
         """
@@ -207,7 +207,7 @@ class State:
     def apply(
         self, slots: I64, times: I64, matched: Matched, rules: Rules, after: int, *, inside: bool
     ) -> Output:
-        """Apply events in their order."""
+        """Apply events in order."""
         known = np.zeros(len(matched.subscription), np.uint8)
 
         def run(out: Output, begin: int) -> int:
@@ -220,7 +220,7 @@ class State:
         return self._filled(len(slots), run)
 
     def run_timers(self, limit: int, rules: Rules, after: int) -> tuple[Output, int]:
-        """Let timers take effect that are due before a moment; return when the next one is."""
+        """Run the timers due before a moment; return transitions, and when the next is due."""
         count = self.keys.slots
         self._totals[NEXT] = FAR
 
@@ -241,7 +241,7 @@ class State:
         return self._filled(count, run)
 
     def _filled(self, end: int, run: Callable[[Output, int], int]) -> Output:
-        """Run a kernel to its end, with as much room for its output as it needs."""
+        """Run a kernel to its end, growing its output as needed."""
         self._totals[OUT] = begin = 0
         out = _output(_MIN_ROWS)
         while begin < end:
@@ -255,7 +255,7 @@ class State:
         return Output(*(column[: self._totals[OUT]] for column in out))
 
     def forget(self, before: int, slots: I64 | None = None) -> None:
-        """Forget objects without a stay whose last event was before a moment: of all, or some."""
+        """Forget objects without a stay whose last event was before a moment, among all or some."""
         slots = self.keys.live() if slots is None else slots
         gone = slots[(self._objects.stay[slots] < 0) & (self._objects.last[slots] < before)]
         if not len(gone):
@@ -270,7 +270,7 @@ class State:
             self._load(self.content())
 
     def content(self) -> Content:
-        """Return all of it without free places."""
+        """Return the compacted state."""
         slots = self.keys.live()
         objects, columns = self._objects, self._stays
         stay = objects.stay[slots]
@@ -302,7 +302,7 @@ class State:
         )
 
     def _points_of(self, slots: I64) -> F64:
-        """Return the last events of some objects; NaN: they weren't kept."""
+        """Return the last points of some objects; NaN if they weren't kept."""
         points = np.full((len(slots), self._points.shape[1]), np.nan)
         known = slots < len(self._points)
         points[known] = self._points[slots[known]]

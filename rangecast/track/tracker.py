@@ -104,44 +104,44 @@ class Tracker:
         return f"<Tracker: {counted(len(self), 'object')} with {stays} in {self.engine!r}>"
 
     def __len__(self) -> int:
-        """Number of objects that it has a state of."""
+        """Return the number of objects that have a state."""
         return len(self._state)
 
     @property
     def late(self) -> int:
-        """Events so far that came too late to change a state."""
+        """Number of events so far that came too late to change a state."""
         return self._late + self._state.late
 
     @property
     def repeated(self) -> int:
-        """Events so far at a time at which their object had an event already."""
+        """Number of events so far at the time of an earlier event of their object."""
         return self._state.repeated
 
     @property
     def incomplete(self) -> int:
-        """Events so far without a key or a time."""
+        """Number of events so far without a key or a time."""
         return self._incomplete
 
     @property
     def waiting(self) -> int:
-        """Events that wait for earlier ones."""
+        """Number of events waiting for earlier ones."""
         return len(self._waiting.times)
 
     @property
     def watermark(self) -> datetime | None:
-        """The moment before which no event comes any more; `None`: none has passed."""
+        """The moment before which no more events are expected; `None` if not set yet."""
         return None if self._watermark == NEVER else moment_of(self._watermark)
 
     @property
     def memory(self) -> int:
-        """Bytes of the state: objects, stays and waiting events."""
+        """Size of the state in bytes: objects, stays and waiting events."""
         keys, times, ids, matched, points = self._waiting
         waiting = keys.nbytes + times.nbytes + ids.nbytes + points.nbytes
         waiting += sum(array.nbytes for array in matched)
         return self._state.memory + int(waiting)
 
     def inside(self, key: Id) -> list[Id]:
-        """Return the subscriptions that an object is inside of, in order of arrival."""
+        """Return the subscriptions that an object is inside, in order of arrival."""
         slot = int(self._state.keys.find(pa.array([str(key)], pa.large_string()), add=False)[0])
         if slot < 0 or type(key) is not self._kind:
             return []
@@ -149,7 +149,7 @@ class Tracker:
         return self._set.ids(np.sort(numbers[(flags & CONFIRMED) != 0]))
 
     def set_rule(self, subscription: Id, rule: Rule | None) -> None:
-        """Give a subscription a rule of its own, or take it away; stays go on under the new one."""
+        """Set the rule of a subscription, `None` for the default; stays continue under it."""
         if rule is not None:
             check_rule(rule, self.engine.space)
         self._set.set_rule(subscription, rule)
@@ -160,7 +160,7 @@ class Tracker:
     def update(
         self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
     ) -> list[Transition]:
-        """Take one event; return the transitions that are known by now.
+        """Process one event; return the transitions known by now.
 
         The options are those of `Engine.match`.
         """
@@ -184,7 +184,7 @@ class Tracker:
         return [*joined([*parts, *self._take(pa.array([key]), point[None], ids, radii)])]
 
     def _take_one(self, key: Id, point: F64, known: Id | None) -> list[Transition]:
-        """Do what `_take` does, for one event without a lateness and rules with filters alone."""
+        """Like `_take`, for one event, without lateness, and with plain rules only."""
         self._check_kind(int if isinstance(key, int) else str, key)
         time = float(point[self._axis])
         if not math.isfinite(time):
@@ -219,7 +219,7 @@ class Tracker:
         nan: str = "error",
         id: str | None = None,  # noqa: A002
     ) -> Transitions:
-        """Take many events, in their order; return the transitions that are known by now.
+        """Process events in order; return the transitions known by now.
 
         Events are given as to `Engine.match_many`, with the column of the key. The result is that
         of one event at a time; only the order of transitions of different objects may differ.
@@ -243,17 +243,17 @@ class Tracker:
     def update_points(
         self, keys: pa.Array, points: F64, ids: pa.Array, accuracy: pa.Array | None = None
     ) -> Transitions:
-        """Take events already encoded, (events, d), with their keys, ids and accuracy."""
+        """Process encoded events, (events, d), with their keys, ids and accuracy."""
         radii = None if accuracy is None else self._radii(accuracy)
         return joined([*self._take_edits(), *self._take(keys, points, ids, radii)])
 
     @property
     def columns(self) -> list[str]:
-        """Columns of events beside those of the space: the key, and the accuracy if any."""
+        """Event columns besides those of the space: the key, and the accuracy if any."""
         return [self.key] if self._accuracy is None else [self.key, self._accuracy.column]
 
     def _radii(self, given: pa.Array) -> F64 | None:
-        """Return the accuracy of events; one without any is exact."""
+        """Return the accuracy of events; an event without one is exact."""
         if self._accuracy is None:
             return None
         try:
@@ -271,7 +271,7 @@ class Tracker:
         return self._advance(micros_of(moment))
 
     def is_due(self, moment: Any) -> bool:
-        """Whether `advance` to a moment may apply an event or run a timer."""
+        """Return whether `advance` to a moment may apply an event or run a timer."""
         micros = micros_of(moment)
         if micros <= self._watermark:
             return False
@@ -280,7 +280,7 @@ class Tracker:
         )
 
     def flush(self) -> Transitions:
-        """Let event time pass to the newest event, that one included: nothing waits any more."""
+        """Advance event time past the newest event, so that no event waits any more."""
         return self._advance(self._newest + 1 if self._newest > NEVER else NEVER)
 
     def _advance(self, moment: int) -> Transitions:
@@ -306,7 +306,7 @@ class Tracker:
     def _take(
         self, keys: pa.Array, points: F64, ids: pa.Array, radii: F64 | None
     ) -> list[Transitions]:
-        """Take events: those that are neither incomplete nor late."""
+        """Process events, except incomplete and late ones."""
         texts = self._as_texts(keys)
         times = points[:, self._axis]
         good = np.isfinite(times) & np.asarray(texts.is_valid())
@@ -332,13 +332,13 @@ class Tracker:
         return self._move(max(self._watermark, int(self._behind(np.array([self._newest]))[0])))
 
     def _behind(self, newest: I64) -> I64:
-        """Return the watermark behind the newest events."""
+        """Return the watermark for the newest event times."""
         if self._lateness is None:
             return np.full(len(newest), NEVER)
         return np.where(newest == NEVER, NEVER, newest - self._lateness)
 
     def _move(self, watermark: int) -> list[Transitions]:
-        """Move the watermark: apply the events before it, then run timers that are due."""
+        """Advance the watermark: apply the events before it, then run the timers that are due."""
         parts = []
         self._watermark = watermark
         batch, self._waiting = due(self._waiting, watermark)
@@ -352,7 +352,7 @@ class Tracker:
         return parts
 
     def _apply(self, batch: Batch) -> Transitions:
-        """Apply events in their order."""
+        """Apply events in order."""
         slots = self._state.slots_of(batch.keys)
         matched, longest = batch.matched, self._set.longest_gap
         if longest and batch.points.shape[1]:
@@ -379,7 +379,7 @@ class Tracker:
         return -1 if self._after is None else self._after
 
     def _shortest(self) -> int:
-        """Return the shortest length of a timer."""
+        """Return the shortest timer in microseconds."""
         rules = self._set.rules
         others = [self._silence, self._set.longest_gap]
         lengths = np.concatenate([rules.confirm, rules.dwell, others])
@@ -387,7 +387,7 @@ class Tracker:
         return int(lengths.min()) if len(lengths) else FAR - max(self._watermark, 0)
 
     def _forgotten(self) -> int:
-        """Return the moment before which an object's last event was if it may be forgotten."""
+        """Return the moment before which objects without later events may be forgotten."""
         held = self._set.longest_gap
         if (self._set.rules.first != AS_ENTER).any():
             if self._after is None:
@@ -396,7 +396,7 @@ class Tracker:
         return self._watermark if self._watermark == NEVER else self._watermark - held
 
     def _as_texts(self, keys: pa.Array) -> pa.Array:
-        """Return keys as texts, after a check of their kind."""
+        """Return keys as text, after checking their type."""
         if pa.types.is_dictionary(keys.type):
             keys = keys.dictionary_decode()
         if keys.null_count < len(keys):
@@ -407,7 +407,7 @@ class Tracker:
         return keys.cast(pa.large_string())
 
     def _check_kind(self, kind: type, key: Id) -> None:
-        """Reject a key of another kind than those before."""
+        """Reject a key whose type differs from that of earlier keys."""
         if self._kind is not None and kind is not self._kind:
             shown = f"{abbreviate(key)}, and others before"
             raise UsageError(f"keys are all integers, or all texts; given: {shown}")
@@ -434,7 +434,7 @@ class Tracker:
         save_tracker(path, self.saved(), overwrite=overwrite)
 
     def saved(self) -> Saved:
-        """Return the state, the waiting events and all settings, apart from what is done next."""
+        """Return a copy of the state, the waiting events and all settings."""
         content = self._state.content()
         numbers = np.unique(
             np.concatenate([content.subscription, self._waiting.matched.subscription])
@@ -464,7 +464,7 @@ class Tracker:
 
     @classmethod
     def open(cls, path: str | Path, engine: Engine) -> Tracker:
-        """Return a tracker that goes on where a saved one was.
+        """Return a tracker that continues from a saved one.
 
         engine   a live set with the subscriptions by the same ids; what it lacks was removed
         """
@@ -472,9 +472,9 @@ class Tracker:
 
     @classmethod
     def restored(cls, saved: Saved, engine: Engine, edited: Collection[Id] = ()) -> Tracker:
-        """Return a tracker that goes on where a saved one was, as `open` does.
+        """Return a tracker that continues from a saved one, as `open` does.
 
-        edited   subscriptions whose filter is another one than at the save
+        edited   subscriptions whose filter has changed since the save
         """
         settings, progress = dict(saved.settings), saved.progress
         settings["rule"] = Rule(**settings["rule"])

@@ -46,13 +46,13 @@ class Transition(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The same for the same transition, however often it is derived."""
+        """Deterministic id: the same whenever this transition is derived again."""
         at = micros_of(self.at)
         return transition_id(self.key, self.subscription, self.transition, at, self.number)
 
 
 class Transitions(Results[Transition]):
-    """Transitions, those of each object in order."""
+    """A sequence of transitions; those of each object are in order."""
 
     __slots__ = ("_at", "_events", "_keys", "_kinds", "_numbers", "_reasons", "_since", "_subjects")
 
@@ -69,7 +69,7 @@ class Transitions(Results[Transition]):
 
     @classmethod
     def none(cls) -> Transitions:
-        """Return no transitions."""
+        """Return an empty sequence."""
         nothing = np.zeros(0, np.int64)
         return cls([], [], [], (nothing, nothing, nothing, nothing, nothing))
 
@@ -112,7 +112,7 @@ class Transitions(Results[Transition]):
         return self._keys[index]
 
     def table(self) -> pa.Table:
-        """Return all as a table, with the fields of `Transition` as columns, and `id`."""
+        """Return the transitions as a table, with the fields of `Transition` and `id`."""
         kinds = [KINDS[kind] for kind in self._kinds.tolist()]
         fields = self._keys, self._subjects, kinds, self._at.tolist(), self._numbers.tolist()
         ids = [transition_id(*row) for row in zip(*fields, strict=True)]
@@ -131,7 +131,7 @@ class Transitions(Results[Transition]):
 
 
 def joined(parts: list[Transitions]) -> Transitions:
-    """Return transitions one after the other as one."""
+    """Return several sequences of transitions, concatenated."""
     if len(parts) < 2:
         return parts[0] if parts else Transitions.none()
     listed = [[item for part in parts for item in getattr(part, name)] for name in _LISTS]

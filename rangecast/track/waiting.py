@@ -1,4 +1,4 @@
-"""Events of objects with their matches, and those of them that wait for earlier ones."""
+"""Batches of events with their matches, including events that wait for earlier ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEXT = pa.large_string()
 
 
 class Batch(NamedTuple):
-    """Columns with a row per event, and the subscriptions of each."""
+    """Columns with one row per event, and the matching subscriptions of each."""
 
     keys: pa.Array
     """Texts."""
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
         return Batch(keys, self.times[rows], ids, matched, self.points[rows])
 
     def without(self, removed: I64) -> Batch:
-        """Return the same events without matches of removed subscriptions."""
+        """Return the events without matches of removed subscriptions."""
         offsets, subscription, flags = self.matched
         stays: Bool = ~np.isin(subscription, removed)
         kept = Matched(offsets_of(stays)[offsets], subscription[stays], flags[stays])
@@ -46,14 +46,14 @@ class Batch(NamedTuple):
 
 
 def no_events() -> Batch:
-    """Return a batch without events."""
+    """Return an empty batch."""
     nothing = np.zeros(0, np.int64)
     matched = Matched(np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8))
     return Batch(pa.array([], _TEXT), nothing, pa.array([], pa.int64()), matched, np.zeros((0, 0)))
 
 
 def followed(first: Batch, then: Batch) -> Batch:
-    """Return two batches as one. If their ids have different types, they become texts."""
+    """Concatenate two batches. If their ids have different types, they become text."""
     if not len(first.times):
         return then
     ids = [first.ids, then.ids]
@@ -76,7 +76,7 @@ def followed(first: Batch, then: Batch) -> Batch:
 
 
 def _stacked(first: F64, then: F64) -> F64:
-    """Return points of two batches; those that weren't kept are NaN."""
+    """Concatenate the points of two batches; points that weren't kept are NaN."""
     width = max(first.shape[1], then.shape[1])
     both = [
         part if part.shape[1] else np.full((len(part), width), np.nan) for part in (first, then)
@@ -85,7 +85,7 @@ def _stacked(first: F64, then: F64) -> F64:
 
 
 def merged(count: int, parts: Sequence[tuple[I64 | I32, I64, int]]) -> Matched:
-    """Return what is known of some events: (events, subscriptions, flag) of each kind as one."""
+    """Merge (events, subscriptions, flag) of several kinds into one, combining the flags."""
     events = np.concatenate([part for part, _, _ in parts])
     numbers = np.concatenate([part for _, part, _ in parts])
     flags = np.concatenate([np.full(len(part), flag, np.uint8) for part, _, flag in parts])
@@ -101,7 +101,7 @@ def merged(count: int, parts: Sequence[tuple[I64 | I32, I64, int]]) -> Matched:
 
 
 def due(waiting: Batch, watermark: int) -> tuple[Batch, Batch]:
-    """Return the events before the watermark, by time and then by arrival, and the others."""
+    """Split events by the watermark: return those before it, by time and arrival, and the rest."""
     is_due = waiting.times < watermark
     rows = np.flatnonzero(is_due)
     if not len(rows):

@@ -1,9 +1,9 @@
-"""Notifier: transitions as they are delivered, by the policies of their subscriptions.
+"""Notifier: turns transitions into notifications, by the policies of their subscriptions.
 
     notifier = Notifier(Policy(throttle=(3, "1 h")), {"depot": Policy(digest=Digest(at="08:00"))})
     for one in notifier.take(tracker.update(event)): ...
 
-Time is that of events: the same transitions give the same notifications, however often it is saved
+Time is event time: the same transitions give the same notifications, even if the notifier is saved
 and opened in between. docs/explanation/tracks.md has the rules.
 """
 
@@ -33,7 +33,7 @@ _VERSION = 1
 
 
 class Notification(NamedTuple):
-    """Transitions of a subscription that are delivered together: one, or a digest."""
+    """Transitions of a subscription that are delivered together: a single one, or a digest."""
 
     subscription: Id
     at: datetime
@@ -44,7 +44,7 @@ class Notification(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The same for the same notification, however often it is derived."""
+        """Deterministic id: the same whenever this notification is derived again."""
         if self.window is None:
             return self.transitions[0].id
         data = repr((self.subscription, self.window)).encode(errors="backslashreplace")
@@ -52,7 +52,7 @@ class Notification(NamedTuple):
 
 
 class _Window:
-    """An open digest: transitions from `start` on, before `end`; by number, if it has none."""
+    """An open digest of transitions in [start, end), or without an end if it is closed by count."""
 
     def __init__(self, name: str, start: int, end: int | None):
         self.name, self.start, self.end = name, start, end
@@ -60,16 +60,16 @@ class _Window:
 
 
 class _Stay:
-    """A stay that is reported again."""
+    """A stay that has reminders."""
 
     def __init__(self, begun: Transition, due: int, number: int = 1):
         self.begun, self.due, self.number = begun, due, number
 
 
 class Notifier:
-    """Notifications of transitions.
+    """Derives notifications from transitions.
 
-    policy     of all subscriptions that have none of their own
+    policy     policy of all subscriptions that have none of their own
     policies   subscription -> its own policy
     """
 
@@ -89,16 +89,16 @@ class Notifier:
 
     @property
     def waiting(self) -> int:
-        """Transitions that wait in digests."""
+        """Number of transitions waiting in digests."""
         return sum(
             len(transition.transitions) for some in self._windows.values() for transition in some
         )
 
     def set_policy(self, subscription: Id, policy: Policy | None) -> list[Notification]:
-        """Give a subscription a policy of its own, or take it away.
+        """Set the policy of a subscription; `None`: use the default policy.
 
-        Return the digest that counts transitions, if there is one that counts no further. One with
-        a time stays until then.
+        Return a pending digest by count if the new policy has no count. A digest by time stays
+        until it is due.
         """
         self.policies.pop(subscription, None)
         if policy is not None:
@@ -118,7 +118,7 @@ class Notifier:
         return [_digest(subscription, one) for one in counting]
 
     def is_due(self, moment: Any) -> bool:
-        """Whether `advance` to a moment delivers something."""
+        """Return whether `advance` to a moment would deliver anything."""
         limit = micros_of(moment)
         ends = [one.end for some in self._windows.values() for one in some if one.end is not None]
         return any(end <= limit for end in ends) or any(
@@ -126,11 +126,11 @@ class Notifier:
         )
 
     def is_waiting(self, subscription: Id) -> bool:
-        """Whether transitions of a subscription wait in a digest."""
+        """Return whether transitions of a subscription are waiting in a digest."""
         return subscription in self._windows
 
     def take(self, transitions: Iterable[Transition]) -> list[Notification]:
-        """Take transitions, those of each object in order; return what is due by now."""
+        """Process transitions, those of each object in order; return what is due by now."""
         notifications: list[Notification] = []
         for transition in transitions:
             at, pair = micros_of(transition.at), (transition.subscription, transition.key)
@@ -152,9 +152,9 @@ class Notifier:
         return notifications
 
     def advance(self, moment: Any) -> list[Notification]:
-        """Let event time pass: no transition before this moment comes any more.
+        """Advance event time to a moment: no earlier transition will arrive. Return what is due.
 
-        moment   a datetime or an ISO 8601 text; one that has passed changes nothing
+        moment   a datetime or an ISO 8601 text; one in the past changes nothing
         """
         limit = micros_of(moment)
         notifications: list[Notification] = []
@@ -171,11 +171,11 @@ class Notifier:
         return notifications
 
     def close(self) -> list[Notification]:
-        """Deliver all digests as they are, whatever their time: at the end of a file."""
+        """Deliver all open digests, whatever their time; for the end of a file."""
         return self._closed(None)
 
     def _remind(self, pair: tuple[Id, Id], limit: int, notifications: list[Notification]) -> None:
-        """Tell a stay again, as often as was due before a moment."""
+        """Deliver all reminders of a stay that are due before a moment."""
         stay = self._stays.get(pair)
         if stay is None:
             return
@@ -195,7 +195,7 @@ class Notifier:
     def _deliver(
         self, transition: Transition, at: int, policy: Policy, notifications: list[Notification]
     ) -> None:
-        """Deliver a transition at once, or collect it, unless there were too many."""
+        """Deliver a transition or add it to its digest; drop it if throttled."""
         _, number, period, _ = policy.lengths
         if number:
             pair = transition.subscription, transition.key
@@ -217,7 +217,7 @@ class Notifier:
             notifications.append(_digest(transition.subscription, window))
 
     def _window(self, subscription: Id, at: int, digest: Digest) -> _Window:
-        """Return the digest of a moment; of one whose digest was delivered, the next one."""
+        """Return the digest for a moment; the next one if that was already delivered."""
         windows = self._windows.setdefault(subscription, [])
         at = max(at, self._moment)
         for one in windows:
@@ -234,7 +234,7 @@ class Notifier:
         return window
 
     def _closed(self, limit: int | None) -> list[Notification]:
-        """Close the digests that end up to a moment, or all; return them in the order of time."""
+        """Close the digests that end by a moment, or all; return them in order of time."""
         closed = []
         for subscription, windows in list(self._windows.items()):
             for window in list(windows):
@@ -248,7 +248,7 @@ class Notifier:
         return [window for _, _, window in sorted(closed, key=lambda entry: entry[:2])]
 
     def _forget(self, moment: int) -> None:
-        """Forget what no later transition is compared with."""
+        """Forget state that no later transition is compared with."""
         lengths = {id_: self.policies.get(id_, self.policy).lengths for id_, *_ in self._reported}
         self._reported = {
             same: at for same, at in self._reported.items() if moment - at < lengths[same[0]][0]
@@ -284,7 +284,7 @@ class Notifier:
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> Notifier:
-        """Return a notifier that goes on where a saved one was."""
+        """Return a notifier that continues from a saved state."""
         if saved.get("version") != _VERSION:
             raise UsageError(
                 f"notifiers have the version {_VERSION}; given: {saved.get('version')!r}"
@@ -305,18 +305,18 @@ class Notifier:
         return made
 
     def save(self, path: str | Path) -> None:
-        """Write policies and state to a file; it is there whole or not at all."""
+        """Write policies and state to a file, atomically."""
         write_whole(path, json.dumps(self.saved()).encode())
 
     @classmethod
     def open(cls, path: str | Path) -> Notifier:
-        """Return a notifier that goes on where a saved one was."""
+        """Return a notifier that continues from a saved file."""
         return cls.restored(json.loads(Path(path).read_text()))
 
 
 def table_of(notifications: Iterable[Notification]) -> pa.Table:
-    """Return notifications as a table: a row per transition, with its columns, the id of its
-    notification, and its window.
+    """Return notifications as a table: one row per transition, with its columns, and the id and
+    window of its notification.
     """
     rows = [
         (notification, transition)
@@ -335,7 +335,7 @@ def table_of(notifications: Iterable[Notification]) -> pa.Table:
 
 
 def window_around(at: int, digest: Digest) -> tuple[int, int]:
-    """Return the times of digests around a moment: the last one up to it, the next one after it."""
+    """Return the digest times around a moment: the last one at or before it, and the next one."""
     assert digest.at is not None
     minutes, days = minutes_of(digest.at), weekdays_of(digest.days)
     assert minutes is not None

@@ -1,7 +1,7 @@
-"""Policies of delivery: which transitions are reported, when, and how many at once.
+"""Delivery policies: which transitions are reported, when, and how many at once.
 
-Each is a word of its own and knows nothing of the others. They apply in one order: repeats are
-dropped, then what is too much, and the rest is delivered at once or collected. Reminders join after
+Each policy is independent of the others. They apply in a fixed order: repeats are dropped, then
+transitions beyond the throttle; the rest is delivered at once or collected. Reminders join after
 the first step.
 """
 
@@ -19,10 +19,10 @@ from rangecast.track.moments import Length, length_of, text_of_length
 class Digest:
     """Transitions of a subscription that are delivered together.
 
-    at      local time of a day, such as "08:00": a digest has what happened since the last one
-    days    weekdays on which there is one, such as "Mon-Fri"; default: every day
+    at      local time of day, such as "08:00": a digest covers the time since the last one
+    days    weekdays that have a digest, such as "Mon-Fri"; default: every day
     zone    IANA time zone of both
-    count   as many transitions make a digest, instead of a time
+    count   number of transitions that make a digest, instead of a time
     """
 
     at: str | None = None
@@ -46,7 +46,7 @@ class Digest:
         zone_of(self.zone)
 
     def definition(self) -> dict[str, Any]:
-        """Return the fields that say something, as plain data."""
+        """Return the fields that are set, as plain data."""
         fields = {"at": self.at, "days": self.days, "count": self.count}
         zone = {"zone": self.zone} if self.at is not None else {}
         return {name: value for name, value in fields.items() if value is not None} | zone
@@ -54,14 +54,14 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The policy of a subscription, or of all that have none of their own.
+    """Delivery policy of a subscription, or the default for those without one.
 
-    deduplicate   a transition that repeats one of the same kind, object and subscription, which
-                  was reported less than this length of time before, is dropped
-    throttle      (number, length): at most this number of transitions of an object in any such
-                  length of time; others are dropped
-    renotify      a stay is reported again each time this length has passed since its enter
-    digest        transitions are delivered together
+    deduplicate   drop a transition if one of the same kind, object and subscription was reported
+                  less than this length of time before
+    throttle      (number, length): report at most this number of transitions of an object in any
+                  such length of time; drop the others
+    renotify      report a stay again each time this length has passed since its enter
+    digest        deliver transitions together
     """
 
     deduplicate: Length | None = None
@@ -94,11 +94,11 @@ class Policy:
 
     @property
     def lengths(self) -> tuple[int, int, int, int]:
-        """Microseconds of deduplicate, number and microseconds of throttle, and of renotify."""
+        """Lengths in microseconds: (deduplicate, number of throttle, throttle, renotify)."""
         return self._lengths
 
     def definition(self) -> dict[str, Any]:
-        """Return the fields that say something, as plain data."""
+        """Return the fields that are set, as plain data."""
         repeats, number, period, again = self._lengths
         fields = {
             "deduplicate": text_of_length(repeats or None),
@@ -110,7 +110,7 @@ class Policy:
 
     @classmethod
     def of(cls, definition: dict[str, Any]) -> Policy:
-        """Return the policy of plain data, as `definition` has it."""
+        """Return the policy of plain data, as returned by `definition`."""
         fields = dict(definition)
         digest = fields.pop("digest", None)
         throttle = fields.pop("throttle", None)

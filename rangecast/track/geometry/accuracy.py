@@ -1,7 +1,7 @@
-"""Accuracy: whether an event that is only known to a radius tells on which side of a border it is.
+"""Accuracy: whether an event known only to a radius is clearly inside or outside a filter.
 
-An event is *unsure* of a subscription if its filter matches some values within the radius, but not
-all of them.
+An event is *unsure* of a subscription if the filter matches some positions within the radius, but
+not all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Given = str | Mapping[str, str]
 
 
 class Accuracy:
-    """The accuracy of one attribute of events: metres of a location, units of a point or number."""
+    """Accuracy of one attribute of events: metres for a location, units for a point or number."""
 
     def __init__(self, space: Space, given: Given):
         places = [one.name for one in space if isinstance(one, Place)]
@@ -54,11 +54,11 @@ class Accuracy:
         self._place = space.axis(name) if isinstance(attribute, Place) else -1
 
     def definition(self) -> dict[str, str]:
-        """Return it as it may be given."""
+        """Return the accuracy as plain data."""
         return {self.name: self.column}
 
     def unsure(self, extents: Extents, points: F64, radii: F64) -> tuple[I64, I64]:
-        """Return pairs of an event and a subscription that it is unsure of."""
+        """Return the pairs of an event and a subscription that it is unsure of."""
         rows = np.flatnonzero((radii > 0) & np.isfinite(points[:, self._axes]).all(axis=1))
         low, high = points[rows].copy(), points[rows].copy()
         for index, row in enumerate(rows.tolist()):
@@ -74,7 +74,7 @@ class Accuracy:
         return pairs[:, 0], pairs[:, 1]
 
     def _sides(self, point: F64, radius: float) -> tuple[list[float], list[float]]:
-        """Return the least and the largest coordinates within a radius."""
+        """Return the smallest and largest coordinates within a radius."""
         values = point[self._axes].tolist()
         if self._earth:
             x, y = values
@@ -83,7 +83,7 @@ class Accuracy:
         return [value - radius for value in values], [value + radius for value in values]
 
     def is_unsure(self, form: list[Alternative], point: F64, radius: float) -> bool:
-        """Whether a filter matches within a radius of a point, and not everywhere."""
+        """Return whether a filter matches some but not all positions within a radius."""
         if not radius > 0:
             return False
         low, high = self._sides(point, radius)

@@ -1,4 +1,4 @@
-"""Crossings: subscriptions that the path of an object meets between two events outside of them."""
+"""Crossings: subscriptions that an object's path meets between two events outside of them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Paths(NamedTuple):
 
 @jit
 def previous(order: I64, slots: I64, times: I64, last: I64, before: I64, newest: I64) -> None:
-    """Write the event before each one of its object, and whether it is the newest of its object.
+    """Write the preceding event of the same object for each event, and whether it is the newest.
 
-    order   events by slot, then by arrival; one that isn't later than those before is ignored
+    order   events by slot, then by arrival; an event that isn't later than the last one is ignored
     """
     latest, known = np.int64(0), np.int64(STORED)
     for at in range(len(order)):
@@ -66,9 +66,9 @@ def crossings(
     paths: Paths,
     inside: tuple[I64, I64],
 ) -> tuple[I64, I64]:
-    """Return pairs of a path and the number of a subscription that it meets, each once.
+    """Return distinct pairs of a path and the number of a subscription that it meets.
 
-    inside   pairs of a path and a subscription that matches one of its ends, which are left out
+    inside   pairs of a path and a subscription that matches one of its ends; these are left out
     """
     space = extents.space
     start, end = paths.start, _short_way(space, paths.start, paths.end)
@@ -94,13 +94,13 @@ def crossings(
 
 
 def _pairs(paths: I64, numbers: I64) -> I64:
-    """Return pairs as one number each."""
+    """Return each pair encoded as one number."""
     pairs: I64 = paths.astype(np.int64) << 40 | numbers
     return pairs
 
 
 def _short_way(space: Space, start: F64, end: F64) -> F64:
-    """Return the later ends of paths with longitudes within half a turn of the earlier ones."""
+    """Return the end points of paths, with longitudes within half a turn of the start points."""
     moved = end.copy()
     for place in space:
         if isinstance(place, Place) and place.earth:
@@ -112,7 +112,7 @@ def _short_way(space: Space, start: F64, end: F64) -> F64:
 
 
 def _speeds(space: Space, start: F64, end: F64, gap: I64) -> F64:
-    """Return the speed of each path, per second: the highest one, if there are several places."""
+    """Return the speed of each path per second; the highest one if there are several places."""
     speeds = np.zeros(len(gap))
     for place in space:
         if isinstance(place, Place):

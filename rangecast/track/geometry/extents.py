@@ -1,7 +1,7 @@
-"""Subscriptions that a box may meet: the segment query of an index over boxes.
+"""Find subscriptions whose boxes intersect a query box.
 
-A box [lo, hi] meets another one, [from, to], where lo <= to and from <= hi on every axis. So it is
-a subscription over points of twice as many axes, and any live set finds it.
+A box [lo, hi] intersects another one, [from, to], if lo <= to and from <= hi on every axis. So it
+is a subscription over points with twice as many axes, and any live set finds it.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class Extents:
         self._boxes.update(added)
 
     def meeting(self, low: F64, high: F64) -> tuple[I64, I64]:
-        """Return the pairs of a query and a subscription whose boxes meet, by query.
+        """Return pairs of a query and a subscription whose boxes intersect, by query.
 
-        low, high   (queries, d) the ends of each query; one that isn't finite meets no bounds.
-                    Longitudes may lie beyond half a turn: the rest is on the other side
+        low, high   (queries, d) the bounds of each query; a non-finite one meets no bounded axis.
+                    Longitudes may exceed half a turn: the rest wraps around
         """
         which = np.arange(len(low))
         for axis in self._longitudes:

@@ -1,6 +1,7 @@
-"""Filters as a tracker looks at them beyond single points: alternatives of ranges and shapes.
+"""Forms of filters for paths and accuracy: alternatives of ranges and shapes.
 
-The boxes of a subscription have the bounds that its shapes imply; its *form* has the shapes alone.
+The boxes of a subscription include the bounds that its shapes imply; its *form* has only the
+shapes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Term = tuple[int, float, float]
 
 
 class Shaped(NamedTuple):
-    """A word of a place: literals that must all hold."""
+    """A conjunction of shape literals on one place."""
 
     axis: int
     """Of the place itself."""
@@ -32,7 +33,7 @@ class Shaped(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """Conditions that must all hold."""
+    """A conjunction of ranges and shapes."""
 
     moving: list[Term]
     """Of attributes with an order: numbers, integers, timestamps."""

@@ -1,6 +1,6 @@
-"""Margins: the filter of a subscription, wider for objects that are inside.
+"""Margins: widen the filter of a subscription for objects that are inside.
 
-Ranges of numbers and circles and corridors grow. A polygon, and the outside of one, gets a corridor
+Ranges of numbers, circles and corridors grow. A polygon, or the outside of one, gets a corridor
 along its border.
 """
 
@@ -45,7 +45,7 @@ Margin = float | str
 
 
 def margin_of(space: Space, name: str, margin: Margin) -> float:
-    """Return a margin as a number: metres, if the attribute is a location."""
+    """Return a margin as a number, in metres if the attribute is a location."""
     attribute = space.attributes[space.axis(name)]
     expected = "a positive number"
     if isinstance(attribute, Place) and attribute.earth:
@@ -70,7 +70,7 @@ def margin_of(space: Space, name: str, margin: Margin) -> float:
 
 
 def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -> Filter:
-    """Return the filter of these boxes, wider by some margins."""
+    """Return the filter of these boxes, widened by margins."""
     sizes = {name: margin_of(space, name, margin) for name, margin in margins.items()}
     made = Filter(space, tuple(boxes))
     places = {name for name in sizes if isinstance(space.attributes[space.axis(name)], Place)}
@@ -91,7 +91,7 @@ def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -
 
 
 def _coordinates(space: Space, box: Box, sizes: Mapping[str, float]) -> Box:
-    """Return a box with wider ranges of the coordinates of places, where it has any."""
+    """Return a box with its ranges of place coordinates, if any, widened."""
     bounds = {axis: (lo, hi) for axis, lo, hi in box}
     for name, size in sizes.items():
         place = space.attributes[space.axis(name)]
@@ -113,7 +113,7 @@ def _coordinates(space: Space, box: Box, sizes: Mapping[str, float]) -> Box:
 
 
 def _literal(place: Place, literal: Asked, margin: float | None) -> str:
-    """Return the text of a literal, wider by a margin."""
+    """Return the text of a literal, widened by a margin."""
     if margin is None:
         return literal.text
     name, shape = name_text(place.name), literal.shape
@@ -134,7 +134,7 @@ def _literal(place: Place, literal: Asked, margin: float | None) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Return a distance, its sign and its length, which has a unit."""
+    """Split a distance condition into expression, operator and length without its unit."""
     head, sign, length, _ = text.rsplit(" ", 3)
     return head, sign, length
 
@@ -147,13 +147,13 @@ def _sized(shape: Shape, size: float) -> Circle | Corridor:
 
 
 def _anywhere(place: Place) -> str:
-    """Return the filter of all events that have a position."""
+    """Return the filter that matches all events with a position."""
     x, y = (name_text(coordinate.name) for coordinate in place.coordinates)
     return f"({x} is not null and {y} is not null)"
 
 
 def _border(kind: int, shape: Polygons) -> Lines:
-    """Return the rings of a polygon as lines; edges straight in degrees are cut into short ones."""
+    """Return the rings of a polygon as lines; edges straight in degrees are subdivided."""
     rings = [ring for rings in shape.polygons for ring in rings]
     if kind != STRAIGHT_POLYGON:
         return Lines(tuple(rings))

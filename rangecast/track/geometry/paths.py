@@ -1,12 +1,12 @@
 """Paths between two events of an object, and whether a filter matches anywhere on one.
 
-On a path all values with an order change evenly; longitudes go the short way round. Others are
-those of the earlier event. A path is a segment, and its places are t from 0 to 1. Each condition
-holds on some intervals of t; a filter is met if those of all its conditions have one in common.
+On a path, ordered values are interpolated linearly; longitudes go the short way round. Other values
+are those of the earlier event. A path is a segment, parametrised by t from 0 to 1. Each condition
+holds on some intervals of t; a filter is met if the intervals of all its conditions intersect.
 
-A corridor is a union of capsules, all places within a distance of a segment, and a circle a capsule
-around a point. A path meets a capsule in one interval. It meets a polygon between the places where
-it cuts an edge, by signs that are exact on a plane.
+A corridor is a union of capsules (all positions within a distance of a segment), and a circle is a
+capsule around a point. A path meets a capsule in one interval. It meets a polygon between the
+points where it cuts an edge, by signs that are exact on a plane.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PIECES = 8
 
 @jit
 def _apart(kind: int, n: F64, x: float, y: float) -> float:
-    """Return how far a place is from a segment: of a plane, of a great circle, or from a point."""
+    """Return the distance from a plane segment, a great-circle segment, or a point."""
     if kind == _ELLIPSOID:
         return float(ellipsoid_distance(n[0], n[1], x, y))
     if kind == _EARTH:
@@ -73,7 +73,7 @@ def _at(n: F64, kind: int, path: F64, t: float) -> float:
 
 @jit
 def _end(n: F64, kind: int, path: F64, width: float, inside: float, outside: float) -> float:
-    """Return where a path leaves a capsule between a place inside and one outside."""
+    """Return t where a path leaves a capsule, between a t inside and a t outside."""
     for _ in range(_STEPS):
         middle = (inside + outside) / 2
         if _at(n, kind, path, middle) <= width:
@@ -85,7 +85,7 @@ def _end(n: F64, kind: int, path: F64, width: float, inside: float, outside: flo
 
 @jit
 def _in_capsule(n: F64, kind: int, path: F64, width: float) -> tuple[float, float]:
-    """Return the interval of a path, (x0, y0, x1, y1), inside of a capsule; 1, 0: there is none."""
+    """Return the interval of a path, (x0, y0, x1, y1), inside a capsule; (1, 0) if empty."""
     low, high = 0.0, 1.0
     for _ in range(_STEPS):  # the distance along a path falls, then rises
         first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
@@ -109,7 +109,7 @@ def _in_capsule(n: F64, kind: int, path: F64, width: float) -> tuple[float, floa
 
 @jit
 def _cut_edges(ring: F64, path: F64, cuts: F64) -> int:
-    """Write where a path meets the edges of a ring; return how many places there are."""
+    """Write the values of t where a path meets the edges of a ring; return their number."""
     px, py, qx, qy = path[0], path[1], path[2], path[3]
     count = 0
     for i in range(len(ring) - 1):
@@ -138,7 +138,7 @@ def _cut_edges(ring: F64, path: F64, cuts: F64) -> int:
 
 
 def _cut_great_circles(ring: F64, path: F64) -> list[float]:
-    """Return where a path meets edges along great circles, to the accuracy of doubles."""
+    """Return the values of t where a path meets great-circle edges, to double precision."""
     ends = unit_vectors(ring)
     a, b = ends[:-1], ends[1:]
     normal = np.cross(a, b)
@@ -167,9 +167,9 @@ def _cut_great_circles(ring: F64, path: F64) -> list[float]:
 
 
 def meets(places: Places | None, form: list[Alternative], start: F64, end: F64) -> bool:
-    """Whether a filter that matches neither end of a path matches in between.
+    """Return whether a filter that matches neither end of a path matches in between.
 
-    Its arithmetic never does.
+    Alternatives with arithmetic never match in between.
     """
     return any(_meets_one(places, alternative, start, end) for alternative in form)
 
@@ -199,7 +199,7 @@ def _meets_one(places: Places | None, alternative: Alternative, start: F64, end:
 
 
 def _is_plain(shape: Shaped) -> bool:
-    """Whether a path from outside to outside meets a shape just if it cuts an edge."""
+    """Return whether a path between outside points meets a shape exactly if it cuts an edge."""
     literal = shape.literals[0]
     is_one = len(shape.literals) == 1 and isinstance(literal.shape, Polygons)
     is_straight = literal.kind != GEODESIC_POLYGON
