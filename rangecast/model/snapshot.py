@@ -66,7 +66,7 @@ def save_arrays(
 
 
 def check_free(path: str | Path, *, overwrite: bool = False) -> None:
-    """Reject a snapshot path that exists, unless it may be overwritten."""
+    """Reject a path that exists, unless it is a snapshot that may be overwritten."""
     flag("overwrite", overwrite)
     if not os.path.lexists(path):
         return

@@ -322,7 +322,7 @@ def _joined(parts: list[Part], space: Space) -> Boxes:
 
 
 def _order(parts: list[Part]) -> I64 | None:
-    """Return the permutation into order of arrival; `None` if the rows are already in order."""
+    """Return the permutation into order of arrival; `None` if the rows have no `seq`."""
     arrival = [part.seq for part in parts if part.seq is not None]
     if not arrival:
         return None

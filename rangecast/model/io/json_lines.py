@@ -107,7 +107,7 @@ def _only(packed: bytes, name: str) -> pa.Table | None:
 
 
 def _is_safe(lines: list[bytes], packed: bytes) -> bool:
-    """Return whether lines are UTF-8, not deeply nested, and have at most one object for Arrow."""
+    """Return whether lines are UTF-8, not deeply nested, and read by Arrow as one object each."""
     if packed.count(b"}\n{") != len(lines) - 1 or packed[:1] != b"{" or packed[-1:] != b"}":
         return False
     nested = packed.count(b"[") or packed.count(b"{") != len(lines)

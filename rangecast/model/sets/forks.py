@@ -18,7 +18,7 @@ class Forkable(Protocol):
     _edits: threading.RLock
 
     def _forked(self) -> None:
-        """Drop the parent's threads in the child process."""
+        """Drop the parent's threads; called in the child process."""
 
 
 _SETS: WeakSet[Forkable] = WeakSet()

@@ -74,7 +74,7 @@ class Nesting:
         return bool(self._axes) and bool(np.isfinite(lo[:, self._axes]).any())
 
     def add(self, lo: F64, hi: F64) -> list[Pair]:
-        """Add the shapes of boxes, (boxes, d); return the new pairs."""
+        """Add the shapes that boxes, (boxes, d), refer to; return the new pairs."""
         new: list[Pair] = []
         for axis in self._axes:
             some = np.isfinite(lo[:, axis])
