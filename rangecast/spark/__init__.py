@@ -1,6 +1,6 @@
-"""The data pipeline on Spark: steps from DataFrame to DataFrame, batch and streaming.
+"""Data pipeline on Spark: steps from DataFrame to DataFrame, batch and streaming.
 
-Names load when they are first used, and PySpark with them; `__init__.pyi` lists them.
+Names and PySpark are imported on first use; `__init__.pyi` lists the names.
 """
 
 from typing import Any

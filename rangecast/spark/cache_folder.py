@@ -1,4 +1,4 @@
-"""Where a host keeps what its Spark processes share: a folder per user, private to that user."""
+"""Cache folder that the Spark processes of a host share: private to each user."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rangecast.kernels.private_folder import private_folder
 
 
 def own_folder() -> Path:
-    """Return the folder: `RANGECAST_CACHE`, or one of this user's in the temporary folder.
+    """Return the cache folder: `RANGECAST_CACHE`, or this user's in the temporary folder.
 
-    What lies there is loaded as code would be, so a folder that others could write is rejected.
+    Its files are trusted like code, so a folder that others can write to is rejected.
     """
     named = os.environ.get("RANGECAST_CACHE")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"rangecast-{os.getuid()}"

@@ -1,4 +1,4 @@
-"""Batches of a stream on Spark Connect, answered by the client that started it.
+"""Streaming on Spark Connect: the client that started a stream answers its batches.
 
 There a function of `foreachBatch` runs on the server, which has neither the sets nor the sinks nor
 the functions of the client. So it only hands its batch over:
@@ -38,7 +38,7 @@ _TOO_SLOW = "Python worker failed to connect back"
 
 @dataclass(frozen=True)
 class HandOver:
-    """Hands the batches of a query to its client: a function for `foreachBatch`, on the server."""
+    """Function for `foreachBatch`, on the server, that hands each batch to the client."""
 
     key: str
 
@@ -59,10 +59,10 @@ class HandOver:
 
 
 class ClientQuery:
-    """A query of Spark Connect whose batches are answered in this process.
+    """Spark Connect query whose batches are answered in this process.
 
     answer   called with each batch, its number and the id of the query
-    `stop` lets the batch end that is under way. All else is that of Spark's `StreamingQuery`.
+    `stop` waits for the current batch. Everything else is that of Spark's `StreamingQuery`.
     """
 
     def __init__(self, writer: Any, session: SparkSession, answer: Callable[..., None]):
@@ -100,7 +100,7 @@ class ClientQuery:
             self._session.catalog.dropGlobalTempView(f"{self._key}_{_STOP}")
 
     def _answer_all(self) -> None:
-        """Answer batches until the query ends; the first that fails ends it."""
+        """Answer batches until the query ends; the first failure ends it."""
         answered = ""
         waits = _waits()
         while not self._stopped.is_set():
@@ -139,7 +139,7 @@ def _started(writer: Any) -> Any:
 
 
 def _waits() -> Iterator[None]:
-    """Wait at each step, longer each time."""
+    """Sleep at each step, longer each time."""
     seconds = _MIN_WAIT
     while True:
         yield
@@ -148,7 +148,7 @@ def _waits() -> Iterator[None]:
 
 
 def _views(session: SparkSession, key: str) -> set[str]:
-    """Return the views of a stream."""
+    """Return the names of a stream's views."""
     tables = session.catalog.listTables(_database(session), pattern=f"{key}_*")
     return {table.name for table in tables}
 

@@ -1,4 +1,4 @@
-"""Columns by name and type: what a step needs is checked before anything runs."""
+"""Checks of column names and types, before a step runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def need(data: DataFrame, names: Iterable[str], what: str) -> None:
 
 
 def need_among(names: Iterable[str], present: Sequence[str], what: str) -> None:
-    """Reject columns of which some are missing."""
+    """Raise an error if some of the names are missing."""
     missing = [name for name in names if name not in present]
     if missing:
         raise UsageError(
@@ -61,7 +61,7 @@ def need_among(names: Iterable[str], present: Sequence[str], what: str) -> None:
 
 
 def reject_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
-    """Reject a DataFrame with columns that mean nothing here."""
+    """Reject a DataFrame with unknown columns."""
     for name in data.columns:
         if name not in known:
             raise UsageError(
@@ -74,7 +74,7 @@ def reject_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
 def reject_unknown_events(
     names: Iterable[str], space: Space, columns: EventColumns, more: Iterable[str]
 ) -> None:
-    """Reject columns of events that are neither attributes nor among `more`."""
+    """Reject event columns that are neither attributes nor in `more`."""
     known = {*columns.all_names(space), *more}
     for name in names:
         if name not in known:
@@ -90,7 +90,7 @@ def reject_unknown_events(
 
 
 def reject_dots(names: Iterable[str]) -> None:
-    """Reject column names that Spark can't hand to a Python worker."""
+    """Reject column names that Spark can't pass to a Python worker."""
     for name in names:
         if "." in name:
             raise UsageError(
@@ -102,7 +102,7 @@ def reject_dots(names: Iterable[str]) -> None:
 def need_attributes(
     data: DataFrame, space: Space, columns: EventColumns, *, allow_missing: bool
 ) -> list[str]:
-    """Return the columns of events that speak of attributes; reject absent ones and wrong types."""
+    """Return the event columns of attributes; reject missing columns and wrong types."""
     if not flag("allow_missing", allow_missing):
         present = {*data.columns}
         names = [columns.names(attribute) for attribute in space.valued]
@@ -115,7 +115,7 @@ def need_attributes(
 
 
 def need_types(schema: StructType, space: Space, columns: EventColumns) -> None:
-    """Reject columns of events whose types can't hold the values of attributes."""
+    """Reject event columns whose types can't hold the values of their attributes."""
     for attribute in space.valued:
         value, *others = columns.names(attribute)
         if value in schema.names:
@@ -129,7 +129,7 @@ def need_types(schema: StructType, space: Space, columns: EventColumns) -> None:
 
 
 def _field_type(kind: DataType, path: Fields) -> DataType | None:
-    """Return the type of a field within fields; `None`: there is none, its values are missing."""
+    """Return the type of a nested field; `None` if it doesn't exist, so its values are missing."""
     for before, step in zip(("", *path), path, strict=False):
         if not isinstance(kind, StructType):
             raise UsageError(
@@ -176,19 +176,19 @@ def arrow_ids(kind: DataType) -> pa.DataType:
 
 
 def as_spark_ids(ids: pa.Array) -> pa.Array:
-    """Return ids of a type that Spark takes."""
+    """Convert ids to a type that Spark supports."""
     return ids if pa.types.is_integer(ids.type) else ids.cast(pa.string())
 
 
 def arrow_schema(columns: StructType) -> pa.Schema:
-    """Return the Arrow types of columns as files have them: moments in UTC."""
+    """Return the Arrow schema of columns in files, with timestamps in UTC."""
     # Before Spark 4.3 there is no such argument, and UTC is what it does.
     zone: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(columns, **zone)
 
 
 def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> StructType:
-    """Return the columns that travel along; reject a name that the result uses itself."""
+    """Return the fields of the kept columns; reject a name that the result already uses."""
     if isinstance(keep, str):
         raise UsageError(
             f"keep is a list of columns\n  given: str {keep!r}\n  hint: give keep=[{keep!r}]"

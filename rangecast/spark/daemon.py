@@ -1,4 +1,4 @@
-"""The process from which Spark forks its Python workers, with the kernels loaded.
+"""Daemon process that loads the kernels and from which Spark forks its Python workers.
 
 A worker is replaced after a minute of idleness. numba is slow to load; here that is done once,
 before the first fork, and every worker has it from its first row on.

@@ -1,6 +1,4 @@
-"""Events in the Python workers: record batches to points, and rejected rows to values of a
-column.
-"""
+"""Encoding of events in the Python workers: points, and errors of rejected rows as a column."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ TO_DO = "\n  hint: "
 
 
 class Encoded(NamedTuple):
-    """A batch of events: the points of the good ones, and what is wrong with the others."""
+    """Encoded batch of events: points of the valid ones, and errors of the rejected ones."""
 
     points: F64
     places: I64
@@ -38,14 +36,14 @@ class Encoded(NamedTuple):
     """Of each bad place, in the same order; of `ERROR_TYPE`."""
 
     def only(self, wanted: Bool) -> Encoded:
-        """Return the batch with these of its good events alone."""
+        """Return the batch with only the selected valid events."""
         return self._replace(points=self.points[wanted], places=self.places[wanted])
 
 
 class RaisingRows(RejectedRows):
-    """Raises the first rejected row with the id of its event, as rows have no order in Spark.
+    """Handler that raises the first rejected row, named by its event id: rows have no order.
 
-    Without ids, it says what else the row has.
+    Without ids, the error shows the other values of the row.
     """
 
     def __init__(self, ids: pa.Array | None):
@@ -75,9 +73,9 @@ def encode_batch(
     nan: str,
     raising: bool,
 ) -> Encoded:
-    """Return the points of a batch; `raising`: the first rejected row is an error.
+    """Encode a batch as points; `raising`: raise an error for the first rejected row.
 
-    event_id   the column that names an event, if there is one
+    event_id   column of the event ids, if there is one
     """
     ids = None if event_id is None else batch.column(event_id)
     bad = RaisingRows(ids) if raising else CollectedRows()
@@ -105,7 +103,7 @@ def _reject_broken(rows: Rows, batch: pa.RecordBatch) -> None:
 
 
 def error_array(bad: CollectedRows) -> pa.Array:
-    """Return what is wrong with each rejected row, in the order of the rows."""
+    """Return the error of each rejected row, in row order."""
     ordered = sorted(bad.kept, key=lambda rejection: rejection[0].row or 0)
     errors = [
         {
@@ -120,5 +118,5 @@ def error_array(bad: CollectedRows) -> pa.Array:
 
 
 def _reason(bad: RejectedRow) -> str:
-    """Return why a row can't be used, and what to do if there is more to say than to correct it."""
+    """Return why a row was rejected, with a hint if correcting the row isn't enough."""
     return bad.reason if bad.remedy == REMEDY else f"{bad.reason}{TO_DO}{bad.remedy}"

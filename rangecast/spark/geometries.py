@@ -1,4 +1,4 @@
-"""Columns of geometries, WKB, WKT, GeoJSON or GeoArrow, as the texts of filters."""
+"""Convert geometry columns (WKB, WKT, GeoJSON or GeoArrow) to filters."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NESTED = {2: "polygon", 3: "multipolygon"}
 def filters_of_geometries(
     subscriptions: DataFrame, space: Space, *, geometry: str = "geometry", place: str | None = None
 ) -> DataFrame:
-    """Return subscriptions whose filter asks for the polygons of a column.
+    """Return subscriptions with the polygons of a column added to their filters.
 
-    subscriptions   a DataFrame; a filter that it has is joined to the polygon by `and`
+    subscriptions   a DataFrame; an existing filter is combined with the polygon by `and`
     space           a space with a location or a point
     geometry        the column of polygons: WKB, WKT, GeoJSON or the nested lists of GeoArrow
-    place           the attribute that they are of; without, the only one of the space
+    place           the attribute of the polygons; default: the only one of the space
 
-    A geometry that can't be read becomes a filter that is rejected with the reason.
+    An invalid geometry becomes a filter that is rejected with the reason.
     """
     need(subscriptions, [geometry], "subscriptions")
     name = name_text(_place(space, place))
@@ -68,7 +68,7 @@ def _place(space: Space, name: str | None) -> str:
 
 
 def _kind(type_: DataType, column: str) -> str:
-    """Return the kind of nested lists by their depth; empty for bytes and texts."""
+    """Return the geometry kind of nested lists by their depth; empty for bytes and strings."""
     if isinstance(type_, BinaryType | StringType):
         return ""
     depth, inner = 0, type_

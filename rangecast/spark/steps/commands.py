@@ -101,7 +101,7 @@ def _played(
     named: StructType,
     by: str | None,
 ) -> DataFrame:
-    """Run the commands of each set in one task; its answers have the row of their command."""
+    """Run the commands of each set in one task; each answer refers to the row of its command."""
     if commands.isStreaming:
         raise UsageError(
             "commands are a batch DataFrame: a set can't be kept between the batches of a stream\n"

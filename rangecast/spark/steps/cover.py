@@ -1,4 +1,4 @@
-"""The step `cover`: which subscriptions of a DataFrame are redundant, and what covers them.
+"""Step `cover`: find the redundant subscriptions of a DataFrame, and what covers them.
 
     found = cover(subscriptions, space)      # subscription, covered_by (null: keep it)
 
@@ -72,8 +72,8 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
 
     `covered_by` names the kept subscription that covers it and arrived first. `group_bytes` is
     about what the subscriptions at home in one group may take in a worker, and their visitors at a
-    time as well. All is worked out when this returns; keep the DataFrame as long as you use what
-    you made of it, or it is worked out again.
+    time as well. The result is computed when this returns. Keep a reference to it while you use
+    DataFrames derived from it, or it is computed again.
     """
     with job_name(subscriptions.sparkSession, "cover"):
         encoded = encode(subscriptions, space)
@@ -120,7 +120,7 @@ def _with_nested(rows: DataFrame, space: Space) -> DataFrame:
 
 
 def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame:
-    """Return what covers each subscription, worked out and kept on the workers' disks."""
+    """Compute what covers each subscription; the result stays on the workers' disks."""
     most = max(1, group_bytes // (_BYTES * dimensions))
     judged, cut = _judged(encoded, dimensions, most)
     kind = judged.schema["id"].dataType
@@ -138,7 +138,7 @@ def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame
 
 
 def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, Cut]:
-    """Return the subscriptions at home, and whether no other one of a group covers each; the cut.
+    """Return the subscriptions at home, whether each is uncovered in its group, and the cut.
 
     There are about `most` boxes in a group.
     """
@@ -156,7 +156,7 @@ def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, 
 
 
 def _compute(data: DataFrame) -> DataFrame:
-    """Work a DataFrame out and keep it on the workers' disks."""
+    """Compute a DataFrame and keep it on the workers' disks."""
     try:
         data.persist(StorageLevel.DISK_ONLY).count()
     except BaseException:
@@ -227,7 +227,7 @@ def _homes(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]:
 
 
 def _visits(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]:
-    """Return every group that each row meets with any of its boxes."""
+    """Return every group that any box of each row intersects."""
     lo, hi, sizes = unpack(batch.column("boxes"), dimensions)
     box, part = cut.parts_of_boxes(lo, hi)
     owner = np.repeat(np.arange(len(sizes)), sizes)[box]
@@ -248,7 +248,7 @@ def _with_visitors(visitors: DataFrame, homes: DataFrame, dimensions: int, cut: 
 
 
 def _judged_at_home(table: pa.Table, dimensions: int) -> pa.Table:
-    """Return the rows of a group, and whether no other one of them covers each."""
+    """Return the rows of a group, and whether each is uncovered within the group."""
     table = _in_order(table)
     coverers = covered_by(_boxes(table, dimensions))
     return table.append_column("kept", pa.array(coverers < 0))
@@ -266,7 +266,7 @@ def _not_covered(
 def _named(
     batches: Iterator[pa.RecordBatch], dimensions: int, most: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield for each at home the first visitor of its group that covers it."""
+    """Yield, for each row at home, the first visitor of its group that covers it."""
     for homes, names in _met(batches, dimensions, most):
         if names is None:
             names = pa.nulls(homes.num_rows, homes["id"].type)
@@ -320,7 +320,7 @@ def _pieces(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[tuple[int,
 
 
 def _taken_out(rows: list[pa.RecordBatch]) -> pa.Table:
-    """Return rows in order; the list is emptied, so that they are held once."""
+    """Concatenate rows in order, and empty the list to free its memory."""
     table = pa.Table.from_batches(rows)
     rows.clear()
     return _in_order(table)
@@ -337,7 +337,7 @@ def _slices(run: pa.RecordBatch, most: int) -> Iterator[tuple[pa.RecordBatch, in
 
 
 def _earliest(visitors: pa.Table, homes: pa.Table, dimensions: int) -> I32:
-    """Return for each at home the place of the earliest visitor above it, or -1."""
+    """Return, for each row at home, the index of the earliest visitor that covers it, or -1."""
     keys = pa.concat_tables([visitors.select(["seq", "id"]), homes.select(["seq", "id"])])
     places = pc.sort_indices(keys, sort_keys=[("seq", "ascending"), ("id", "ascending")])
     # A subscription that visits its own home stands here twice, with one place in the order.

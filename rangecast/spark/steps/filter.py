@@ -2,8 +2,8 @@
 
     wanted = filter_events(events, "summary", space)    # the same columns, fewer rows
 
-An event that the summary (`rangecast.merge`) doesn't hold matches nothing. A few of those that it
-holds match nothing either: the cells of the summary are coarser than the subscriptions.
+An event outside the summary (`rangecast.merge`) matches nothing. A few events inside it match
+nothing either: the cells of the summary are coarser than the subscriptions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rangecast.spark.steps.shards.sharded_set import Settings
 
 
 class Prefilter(NamedTuple):
-    """A summary without its subscriptions: all that is needed to filter events."""
+    """Summary without its subscriptions, which is enough to filter events."""
 
     cells: Cells
     ranges: Ranges
@@ -46,20 +46,20 @@ class Prefilter(NamedTuple):
 
 
 class AsTheyAre:
-    """Answers every event with one row that has no columns of its own."""
+    """Answerer that returns one row without columns for each event."""
 
     schema = pa.schema([])
 
     def fitted(self, settings: Settings) -> AsTheyAre:
-        """Return it: there is nothing to set."""
+        """Return self: there are no settings."""
         return self
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield a row for each event."""
+        """Yield one row per event."""
         yield Answers(0, np.arange(len(points) + 1), {})
 
     def rows(self, points: F64) -> Iterator[PartAnswers]:
-        """Yield a row for each event."""
+        """Yield one row per event."""
         yield PartAnswers(np.arange(len(points)), {})
 
 

@@ -64,11 +64,11 @@ def match_ids(
     rejected: str = "error",
     nan: str = "error",
 ) -> Callable[..., Column]:
-    """Return a function of columns that gives the ids of the subscriptions that hold each row.
+    """Return a column function that returns the ids of the subscriptions matching each row.
 
     Call it with a column for each attribute, in the order of the space; without any, it takes the
     columns named as the attributes. The ids are an array, in order of arrival; it is empty if no
-    subscription holds the row.
+    subscription matches the row.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_match` gave
     rejected        "error": a row that can't be used fails the job; "column": the function gives a
@@ -216,7 +216,7 @@ def _need_functions() -> None:
 
 
 def _session_for(subscriptions: Subscriptions) -> SparkSession:
-    """Return the session that ships subscriptions."""
+    """Return the session to ship the subscriptions with."""
     session = (
         subscriptions.sparkSession if isinstance(subscriptions, DataFrame) else current_session()
     )
@@ -241,7 +241,7 @@ def _release_with(session: SparkSession, functions: list[Any], prepared: Prepare
 
 
 def _quoted(path: Fields) -> str:
-    """Return the name of a column, or of a field within it, as Spark takes it."""
+    """Quote the name of a column, or of a nested field, for Spark."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in path)
 
 
@@ -305,9 +305,9 @@ def _in_place(
     values: Callable[[Answers], pa.Array],
     none: pa.Array,
 ) -> Iterator[tuple[pa.Array, int]]:
-    """Yield the lists of all rows of a batch, in pieces, in order; a rejected row has an empty one.
+    """Yield the lists of all rows of a batch in ordered chunks; a rejected row has an empty one.
 
-    Each piece comes with the row that it begins with.
+    Each chunk comes with its first row.
     """
     begin = 0
     for answer_ in answers:
@@ -329,7 +329,7 @@ def _lists(ends: Any, values: pa.Array) -> pa.Array:
 
 
 def _errors(encoded: Encoded, begin: int, rows: int) -> pa.Array:
-    """Return what is wrong with each of some rows; null for good ones."""
+    """Return the errors of a range of rows; null for valid rows."""
     errors = np.full(rows, -1, np.int64)
     bad = (encoded.bad_places >= begin) & (encoded.bad_places < begin + rows)
     errors[encoded.bad_places[bad] - begin] = np.flatnonzero(bad)

@@ -1,4 +1,4 @@
-"""Events of a file answered on Spark, with the answers in the order of the file.
+"""Answer the events of a file on Spark, with the answers in file order.
 
 The driver reads and checks the file, as the local engine does, and sets the points down as Parquet
 in a folder that the workers must be able to read; the workers answer them, with a row of lists per
@@ -76,7 +76,7 @@ def _encoded(batch: pa.RecordBatch, width: int, patterns: tuple[int, ...]) -> En
 def _set_down(
     folder: Path, batches: Iterator[Events], width: int, patterns: tuple[int, ...]
 ) -> int:
-    """Write events as Parquet, numbered in order; return how many."""
+    """Write events as Parquet, numbered in order; return their number."""
     (folder / "events").mkdir()
     row = 0
     for number, (ids, points) in enumerate(batches):

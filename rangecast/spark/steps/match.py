@@ -1,4 +1,4 @@
-"""The step `match`: which subscriptions match each event of a DataFrame.
+"""Step `match`: find the subscriptions that match each event of a DataFrame.
 
     pairs = match(events, subscriptions, space)          # event, subscription
     rows = match(events, subscriptions, space, output="arrays")   # event, subscriptions
@@ -45,12 +45,12 @@ def match(
     nan: str = "error",
     max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> DataFrame:
-    """Return which subscriptions match each event.
+    """Return the subscriptions that match each event.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_match` gave
     output          "rows": event, subscription; "arrays": event, subscriptions, one row per event
-    keep            columns of the events that travel along
-    event_id        the column that names an event
+    keep            event columns to include in the result
+    event_id        column of the event ids
     rejected        "error": an event that can't be used fails the job; "column": one more column
                     `error` has the reason, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
@@ -84,7 +84,7 @@ def match(
 
 
 def match_query(events: DataFrame, space: Space, *, output: str, **options: Any) -> EventQuery:
-    """Check the columns of events that are to be matched; options are those of `EventQuery.of`."""
+    """Check the columns of the events to match; options are those of `EventQuery.of`."""
     need_one_of("output", output, OUTPUTS)
     taken = ("subscription", "subscriptions")
     return EventQuery.of(events, space, taken=taken, arrays=output == "arrays", **options)

@@ -1,4 +1,4 @@
-"""The step `merge`: the union of all subscriptions of a DataFrame as ranges on the Hilbert curve.
+"""Step `merge`: the union of all subscriptions of a DataFrame as ranges on the Hilbert curve.
 
     ranges = merge(subscriptions, space, attributes=["price", "volume"])   # start, end
 
@@ -48,8 +48,7 @@ def merge(
 ) -> DataFrame:
     """Return the summary of subscriptions: columns start and end, ascending, in one partition.
 
-    What can be set is what `rangecast.merge.Summary` takes. A subscription that can't be used fails
-    the job.
+    The options are those of `rangecast.merge.Summary`. A rejected subscription fails the job.
     """
     if subscriptions.isStreaming:
         raise UsageError("merge takes a batch DataFrame: the union of a stream is never complete")
@@ -62,7 +61,7 @@ def merge(
 
 
 def check_width(grid: Cells) -> None:
-    """Reject cells whose numbers Spark has no type for."""
+    """Reject a grid whose cell numbers don't fit a Spark type."""
     if grid.width > _MAX_BITS:
         raise UsageError(
             f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
@@ -73,7 +72,7 @@ def check_width(grid: Cells) -> None:
 def union_by_workers(
     session: SparkSession, boxes: Boxes, max_ranges_per_subscription: int
 ) -> Callable[[Cells], Ranges]:
-    """Return what sums up boxes that are on the driver, by the workers."""
+    """Return a function that computes the union of the driver's boxes on the workers."""
     rows, _, release = encoded_boxes(session, boxes)
 
     def union(grid: Cells) -> Ranges:
@@ -139,7 +138,7 @@ def _union_of_batch(
 
 
 def _cut(ranges: Ranges, shift: int) -> tuple[U64, U64]:
-    """Cut ranges where runs begin, so that each lies in one run."""
+    """Split ranges at the starts of runs, so that each lies in one run."""
     by = np.uint64(shift)
     first, last = ranges.starts >> by, ranges.ends >> by
     counts = (last - first).astype(np.int64) + 1

@@ -1,4 +1,4 @@
-"""Subscriptions that are ready for the workers: what `match` and `rank` can use many times."""
+"""Prepared subscriptions, which `match` and `rank` can use many times."""
 
 from __future__ import annotations
 
@@ -67,25 +67,25 @@ class Prepared:
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The parts that the set was built in."""
+        """Shards of the set."""
         return self.answerer.shards
 
     @property
     def choice(self) -> Choice:
-        """The structure of the first shard, and why it was chosen."""
+        """Index of the first shard, and why it was chosen."""
         return self.shards[0].choice
 
     @property
     def memory(self) -> int:
-        """Bytes of the structures."""
+        """Size of the indexes in bytes."""
         return sum(shard.memory for shard in self.shards)
 
     def explain(
         self, events: DataFrame | None = None, *, sample: int = 1000, allow_missing: bool = False
     ) -> str:
-        """Return in a few lines what the set is made of: shards, bytes, structures; print it.
+        """Describe the set in a few lines, to be printed: shards, bytes, indexes.
 
-        events          some events, to say how many shards one of them touches, too
+        events          sample events, to report how many shards an event touches
         sample          how many of them are looked at; those that can't be used are left out
         allow_missing   whether events may lack the column of an attribute
         """
@@ -105,7 +105,7 @@ class Prepared:
     def with_layers(
         self, session: SparkSession, layered_set: LayeredSet, layers: Sequence[Shard | None]
     ) -> Prepared:
-        """Return the same set with layers of edits over it, `None` for those that only take away.
+        """Return the set with layers of edits on top; `None` is a layer that only removes.
 
         It has the shards of this one, and ships its space if there are new words.
         """
@@ -127,7 +127,7 @@ class Prepared:
         )
 
     def check(self, space: Space, kind: type[Answerer]) -> None:
-        """Refuse to answer events of another space, or another query."""
+        """Raise an error if the set was prepared for another space or another kind of query."""
         if self.space.definition() != space.definition():
             raise UsageError(f"the subscriptions were prepared for {self.space}, not for {space}")
         if not isinstance(self.answerer.empty, kind):
@@ -137,7 +137,7 @@ class Prepared:
             )
 
     def release(self) -> None:
-        """Remove the structures from the driver's host: no events will be answered with them."""
+        """Remove the indexes from the driver's host; the set can't be used afterwards."""
         for shard in self.shards:
             shard.shipped.release()
         self.shipped_space.release()
@@ -152,7 +152,7 @@ def prepare_match(
     rejected: RejectedRows | None = None,
     max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> Prepared:
-    """Build a matching structure over subscriptions, and ship it to the workers.
+    """Build a matching index over subscriptions, and ship it to the workers.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
@@ -176,7 +176,7 @@ def prepare_rank(
     rejected: RejectedRows | None = None,
     max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> Prepared:
-    """Build a ranking structure over subscriptions, and ship it to the workers.
+    """Build a ranking index over subscriptions, and ship it to the workers.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
@@ -200,9 +200,9 @@ def prepare_answers(
     *,
     width: int | None = None,
 ) -> Prepared:
-    """Build what `make` makes over subscriptions, whole or in shards, and ship it.
+    """Build an answerer with `make` over subscriptions, whole or in shards, and ship it.
 
-    `width` is how many coordinates its events have, one per attribute if not given.
+    `width` is the number of coordinates per event; default: one per attribute.
     """
     if max_worker_memory < 1:
         raise UsageError(
@@ -237,7 +237,7 @@ def prepare_answers(
 
 
 def layer_shard(session: SparkSession, layer: Layer, space: Space, make: Make) -> Shard:
-    """Build and ship what a layer of edits added; `space` has its words."""
+    """Build and ship the subscriptions that a layer of edits added; `space` has its words."""
     boxes = replace(layer.boxes, ids=as_spark_ids(layer.boxes.ids), space=space)
     answerer = replace(in_space(make, space)(boxes), arrival=layer.arrival)
     lo, hi = hull_of(boxes)
@@ -251,7 +251,7 @@ def _whole(session: SparkSession, answerer: Answerer, boxes: Boxes) -> Shard:
 
 
 def _shards_wanted(size: SetSize, max_worker_memory: int) -> int:
-    """Return in how many shards a set is built: 1 if it is small for a worker."""
+    """Return the number of shards for a set: 1 if it fits into a worker."""
     structure = size.mentions * _BYTES
     plain = size.boxes * size.dimensions * 16
     if structure <= max_worker_memory // 4 and plain <= max_worker_memory // 2:
@@ -273,9 +273,9 @@ def _empty(make: Make, ids: pa.DataType, dimensions: int) -> Answerer:
 def _kept(
     subscriptions: Subscriptions, space: Space, limit: int, rejected: RejectedRows | None = None
 ) -> Iterator[tuple[KeptSet | Boxes, Space]]:
-    """Give subscriptions as boxes: on the driver, or those of a large DataFrame on the workers.
+    """Provide subscriptions as boxes on the driver, or on the workers for a large DataFrame.
 
-    limit   bytes of a DataFrame that the driver takes
+    limit   maximum bytes of a DataFrame on the driver
     """
     known = space
     if isinstance(subscriptions, DataFrame):
@@ -290,7 +290,7 @@ def _kept(
 
 
 def gathered(given: KeptSet | Boxes, rejected: RejectedRows | None = None) -> Boxes:
-    """Return subscriptions on the driver, with ids that Spark takes."""
+    """Return subscriptions on the driver, with ids of a type that Spark supports."""
     if isinstance(given, Boxes):
         return given
     boxes = given.gather(rejected)
@@ -304,7 +304,7 @@ def gathered_set(subscriptions: DataFrame, space: Space) -> tuple[Boxes, Space]:
 
 
 def loaded(subscriptions: Boxes | str | Path, space: Space) -> tuple[Boxes, Space]:
-    """Return the boxes of a snapshot, a file or `Boxes`, and the space they are of."""
+    """Load the boxes of a snapshot, a file or `Boxes`, and their space."""
     if isinstance(subscriptions, str | Path) and is_set(subscriptions):
         boxes, known = load_set(subscriptions)
         if known.definition() != space.definition():

@@ -1,4 +1,4 @@
-"""From a DataFrame of events to one of answers: what `match` and `rank` have in common.
+"""Query over a DataFrame of events: the common part of `match` and `rank`.
 
 Events stay where they are: every worker maps the structures of the set (`prepared`, `shards`) and
 answers its own. Nothing is shuffled.
@@ -39,11 +39,11 @@ Finish = Callable[
 
 
 class Answering(Protocol):
-    """Answers the events of a query: `Prepared`, or an object without subscriptions."""
+    """Protocol of what answers a query: `Prepared`, or an object without subscriptions."""
 
     @property
     def shipped_space(self) -> ShippedObject:
-        """The space that events are read by."""
+        """Space of the events."""
 
     @property
     def answerer(self) -> Any:
@@ -106,7 +106,7 @@ class EventQuery:
         finish: Finish | None = None,
         schema: str | None = None,
     ) -> DataFrame:
-        """Answer the events, each on its own worker.
+        """Answer the events on the workers that hold them.
 
         settings     fits the set to this query
         prefilters   objects with `may_match(points)`: only events that pass all of them are
@@ -141,7 +141,7 @@ class EventQuery:
 
 
 def need_frame(events: Any) -> None:
-    """Reject events that are no DataFrame of Spark."""
+    """Raise an error if events are not a Spark DataFrame."""
     if not hasattr(events, "sparkSession"):
         raise UsageError(
             f"events are a DataFrame of Spark; given: {str(events)[:80]!r}\n"
@@ -150,7 +150,7 @@ def need_frame(events: Any) -> None:
 
 
 def reject_ignored(index: str, max_worker_memory: int) -> None:
-    """Reject options that mean nothing for a set that is prepared."""
+    """Reject options that have no effect on a prepared set."""
     if index != "auto":
         ignored = f"index={index!r}"
     elif max_worker_memory != MAX_WORKER_MEMORY:
@@ -164,6 +164,6 @@ def reject_ignored(index: str, max_worker_memory: int) -> None:
 
 
 def need_one_of(name: str, text: str, known: Sequence[str]) -> None:
-    """Reject a choice that isn't one."""
+    """Raise an error if a value is not one of the known choices."""
     if text not in known:
         raise UsageError(f"no {name} {text!r}: {did_you_mean(text, known)}")

@@ -1,4 +1,4 @@
-"""The step `rank`: the k best subscriptions of each event of a DataFrame.
+"""Step `rank`: find the top k subscriptions of each event of a DataFrame.
 
     best = rank(events, subscriptions, space, k=20)      # event, rank, subscription, score
 
@@ -70,10 +70,10 @@ def rank(
     nan: str = "error",
     max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> DataFrame:
-    """Return the k best subscriptions of each event: event, rank from 1 on, subscription, score.
+    """Return the top k subscriptions of each event: event, rank (from 1), subscription, score.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_rank` gave
-    relaxed         one attribute is enough; by the sum of the weights that hold
+    relaxed         one matching attribute is enough; by the sum of the matching weights
     combine         how a relaxed ranking combines these weights: "sum", "product", "min" or "max"
     span            values may be spans, which a subscription must "overlap" or "contain": columns
                     <attribute>_lo and <attribute>_hi, or arrays of two
@@ -86,8 +86,8 @@ def rank(
     time_attribute  the timestamp for `max_per_second`, if the space has several
     output          "rows": one row per answer; "arrays": one row per event, with the lists rank,
                     subscriptions and score, which are empty for events without an answer
-    keep            columns of the events that travel along
-    event_id        the column that names an event
+    keep            event columns to include in the result
+    event_id        column of the event ids
     rejected        "error": an event that can't be used fails the job; "column": one more column
                     `error` has the reason, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
@@ -169,7 +169,7 @@ def check_prepared(prepared: Prepared, space: Space, *, relaxed: bool, combine: 
 
 
 def _factors(value: Any, events: DataFrame, event_id: str) -> FactorTable | None:
-    """Return a table of factors on the driver; ids of subscriptions are compared as texts."""
+    """Load the table of factors on the driver; subscription ids are compared as strings."""
     if value is None:
         return None
     if isinstance(value, str | Path):
@@ -183,7 +183,7 @@ def _factors(value: Any, events: DataFrame, event_id: str) -> FactorTable | None
 
 
 def best_of_seconds(frame: DataFrame, max_per_second: int) -> DataFrame:
-    """Return the best answers of each second; events that couldn't be used stay as they are."""
+    """Return the best answers of each second; rejected events are kept unchanged."""
     order = [F.col("score").desc(), F.col("event"), F.col("rank")]
     is_bad = F.col("rank").isNull()
     rank = F.row_number().over(Window.partitionBy(WINDOW, is_bad).orderBy(*order))

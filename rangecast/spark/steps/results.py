@@ -1,4 +1,4 @@
-"""Answers in the Python workers: events of a record batch in, rows of the result out."""
+"""Answer events in the Python workers: record batches in, result rows out."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Form(NamedTuple):
 
     @property
     def keep(self) -> list[str]:
-        """The names of the columns that travel along."""
+        """Names of the kept columns."""
         return list(self.kept.names)
 
     def name(self, column: str) -> str:
-        """Return what a column of answers is called: a list of them has a name of its own."""
+        """Return the result name of an answer column; lists have a name of their own."""
         return "subscriptions" if self.arrays and column == "subscription" else column
 
 
 def result_schema(form: Form, answers: pa.Schema) -> StructType:
-    """Return the columns of a result."""
+    """Return the schema of a result."""
     fields = [StructField("event", form.event_type)]
     for field in from_arrow_schema(answers):
         kind = ArrayType(field.dataType) if form.arrays else field.dataType
@@ -51,23 +51,23 @@ def result_schema(form: Form, answers: pa.Schema) -> StructType:
 
 
 class EventAnswerer(Protocol):
-    """Answers the events of a task."""
+    """Protocol of an answerer for the events of a task."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the answers."""
+        """Schema of the answers."""
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield the answers to events (n, d) in pieces, all of an event in one and in order."""
+        """Yield the answers for events (n, d) in ordered chunks that never split an event."""
 
     def rows(self, points: F64) -> Iterator[PartAnswers]:
-        """Yield the answers to events (n, d) in pieces, in no order."""
+        """Yield the answers for events (n, d) in chunks, in any order."""
 
 
 def answer(
     answerer: EventAnswerer, batch: pa.RecordBatch, encoded: Encoded, form: Form
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the answers to one batch of events in pieces of bounded size, bad events last.
+    """Yield the answers for a batch of events in bounded chunks, rejected events last.
 
     `batch` has the event's id and the kept columns.
     """

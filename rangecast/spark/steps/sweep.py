@@ -1,4 +1,4 @@
-"""Seeds of the simulator of brokers, over the workers."""
+"""Run seeds of the broker simulator on the workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AT_ONCE = 50
 
 
 def outcomes_on_spark(session: SparkSession, seeds: range) -> list[Outcome]:
-    """Simulate seeds, which follow one another, on the workers; in order."""
+    """Simulate consecutive seeds on the workers; return the outcomes in order."""
     tasks = max(1, min(len(seeds) // _AT_ONCE, 1000))
     frame = session.range(seeds.start, seeds.stop, 1, tasks)
     rows = frame.mapInArrow(_simulated, _SCHEMA).collect()

@@ -1,4 +1,4 @@
-"""The step `track`: when objects enter and leave the subscriptions, of a DataFrame of events.
+"""Step `track`: report when objects enter and leave subscriptions, from a DataFrame of events.
 
     found = track(events, subscriptions, space, key="truck")   # event, subscription, ...
 
@@ -76,7 +76,7 @@ class TrackSettings(NamedTuple):
         return Tracker(engine, **self._asdict())
 
     def columns(self, space: Space) -> list[str]:
-        """Return the columns of events beside those of the space; reject what can't work."""
+        """Return the event columns besides those of the space; reject invalid settings."""
         return [one for one in self.tracker(Engine(space)).columns if one not in space.names]
 
 
@@ -105,7 +105,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class _Times:
-    """Answers every event with its time."""
+    """Answerer that returns the time of each event."""
 
     axis: int
 
@@ -114,15 +114,15 @@ class _Times:
         return pa.schema([(TIME, pa.int64())])
 
     def fitted(self, settings: Settings) -> _Times:
-        """Return it: there is nothing to set."""
+        """Return self: there are no settings."""
         return self
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield a row for each event."""
+        """Yield one row per event."""
         yield Answers(0, np.arange(len(points) + 1), {TIME: self._times(points)})
 
     def rows(self, points: F64) -> Iterator[PartAnswers]:
-        """Yield a row for each event."""
+        """Yield one row per event."""
         yield PartAnswers(np.arange(len(points)), {TIME: self._times(points)})
 
     def _times(self, points: F64) -> pa.Array:
@@ -209,7 +209,7 @@ def engine_of(boxes: Boxes, space: Space) -> Engine:
 def track_query(
     events: DataFrame, space: Space, settings: TrackSettings, **options: Any
 ) -> EventQuery:
-    """Check the columns of events that are to be tracked; options are those of `EventQuery.of`."""
+    """Check the columns of the events to track; options are those of `EventQuery.of`."""
     id_kind(events, settings.key, "events")
     known = dict.fromkeys([*settings.columns(space), *PLAIN.all_names(space)])
     more, own = options.pop("keep", ()), [name for name in known if name in events.columns]
@@ -222,7 +222,7 @@ def track_query(
 
 
 def track_schema(answers: StructType, key: str, ids: pa.DataType) -> StructType:
-    """Return the columns of transitions; `ids` is the type of those of subscriptions."""
+    """Return the schema of transitions; `ids` is the type of subscription ids."""
     row = answers[ROW].dataType
     assert isinstance(row, StructType)
     has_texts = isinstance(row[key].dataType, StringType)
@@ -287,13 +287,13 @@ def track_frame(
 
 
 def chunks_of(events: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield events in the order of their times, and of their ids at one time."""
+    """Yield events ordered by time, then by id."""
     ordered = events.sort_by([(TIME, "ascending"), ("event", "ascending")])
     yield from ordered.combine_chunks().to_batches(max_chunksize=_CHUNK)
 
 
 def take(tracker: Tracker, events: pa.RecordBatch, nan: str) -> Transitions:
-    """Let a tracker take events, which can all be used."""
+    """Feed valid events to a tracker."""
     row = pa.RecordBatch.from_struct_array(events.column(ROW))
     encoded = encode_batch(tracker.engine.space, row, None, PLAIN, nan=nan, raising=True)
     columns = [row.column(name) for name in tracker.columns]

@@ -1,4 +1,4 @@
-"""One batch of events, answered and written so that it may crash anywhere and be run again.
+"""Answer and write one batch of events so that a crash at any point can be retried.
 
 The steps, in this order; `watch` is called after each:
 
@@ -56,7 +56,7 @@ Unread = Callable[[], int | None]
 
 
 def unknown() -> int | None:
-    """Return `None`: nothing is known of what a source has."""
+    """Return `None`: the number of unread events is unknown."""
     return None
 
 
@@ -80,14 +80,14 @@ class Done:
     """Events that wait in the source, as of the start of the batch before; `None`: not known."""
 
     def facts(self) -> dict[str, Any]:
-        """Return it as plain data, with the rate."""
+        """Return the outcome as plain data, including the rate."""
         rate = self.events / self.seconds if self.seconds else 0.0
         return {**asdict(self), "seconds": round(self.seconds, 3), "events_per_second": round(rate)}
 
 
 @dataclass
 class BatchRunner:
-    """Answers batches of one stream, or the one batch of a batch job."""
+    """Runner that answers the batches of a stream, or the single batch of a batch job."""
 
     steps: Sequence[AnswerStep]
     rejected_sink: FileSink | None = None
@@ -105,7 +105,7 @@ class BatchRunner:
     _passing: Passing | None = field(default=None, init=False)
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Reject, before anything runs, columns, sinks and sets that can't work."""
+        """Check columns, sinks and sets before anything runs."""
         names = [sink.name for sink in self._all_sinks() if sink.promise == "exactly once"]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -208,7 +208,7 @@ class BatchRunner:
         batch: Batch,
         held: ExitStack,
     ) -> _Part:
-        """Answer a batch; let the workers write the files of sinks that take such."""
+        """Answer a batch; the workers write the files of sinks that accept files."""
         session = events.sparkSession
         version = step.subscriptions.pin(batch.stream, batch.number)
         ready, rows = step.ready(session, version)
@@ -298,7 +298,7 @@ class _Part:
 
 
 def lag(unread: int | None, events: int) -> int | None:
-    """Return how many events wait after a batch that took some of those that were unread."""
+    """Return the lag after a batch: the unread events minus those of the batch."""
     return None if unread is None else max(0, unread - events)
 
 
@@ -316,7 +316,7 @@ def _matches(parts: Sequence[_Part]) -> int:
 
 
 def _columns(answers: StructType) -> StructType:
-    """Return the columns of answers that sinks get."""
+    """Return the schema of the answers for sinks."""
     return StructType([answer for answer in answers if answer.name not in ("error", BROKEN)])
 
 
@@ -349,7 +349,7 @@ def _as_json(events: DataFrame) -> Column:
 
 
 def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) -> DataFrame:
-    """Return the rejected rows of a batch, with what is wrong and all that was given."""
+    """Return the rejected rows of a batch, with the reason and all their values."""
     broken = [BROKEN] if BROKEN in events.columns else []
     whole = _read_whole(events) if broken else events
     query = EventQuery.of(

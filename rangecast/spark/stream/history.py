@@ -39,7 +39,7 @@ class Day(NamedTuple):
 def backfill(
     events: DataFrame, text: str, space: Space, time: str | None = None, samples: int = 5
 ) -> list[Day]:
-    """Return how often a filter holds on each day, by the column `time`, UTC.
+    """Count the matches of a filter per day (UTC), by the column `time`.
 
     Without `time` it is the first timestamp of the space; if there is none, all events are one
     day that isn't known. Texts are read as ISO 8601; a column without a single timestamp is
@@ -106,12 +106,12 @@ def _day(day: date | None, heaps: list[Any], samples: int) -> Day:
 
 
 def _day_of(moment: Column) -> Column:
-    """Return the day of a moment, UTC, whatever zone the session is set to."""
+    """Return the UTC day of a timestamp, regardless of the session's time zone."""
     return F.date_from_unix_date(F.floor(F.unix_seconds(moment) / _DAY_SECONDS).cast("int"))
 
 
 def _moment(events: DataFrame, time: str) -> Column:
-    """Return when an event was; what names no zone is UTC, and not of the session's zone."""
+    """Return the timestamp of an event; without a zone it is UTC, not the session's zone."""
     column = F.col(f"`{time}`")
     kind = events.schema[time].dataType.simpleString()
     if kind == "timestamp":

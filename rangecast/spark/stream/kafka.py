@@ -1,4 +1,4 @@
-"""Topics of Kafka, as a source of events and as a sink of answers.
+"""Kafka topics as a source of events and as a sink for answers.
 
 A message of the source is an event as JSON. The sink is at least once: a batch that is run again is
 sent again. Each message has headers that say of which stream, batch and version it is (`HEADERS`).

@@ -39,7 +39,7 @@ _OWNER = "stream.json"
 
 
 class NotifyRunner:
-    """Applies batches of updates to the lists of a step `notify`, and writes their messages."""
+    """Runner that applies updates to the lists of a `notify` step, and writes their messages."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class NotifyRunner:
         self._stream: str | None = None
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Reject, before anything runs, columns, sinks and lists that can't work."""
+        """Check columns, sinks and lists before anything runs."""
         need(events, ("id", "seq", "value"), "updates")
         for sink in self._all_sinks():
             sink.check(session)
@@ -179,7 +179,7 @@ def _in_order(events: DataFrame, board_schema: BoardSchema) -> pa.Table:
 
 
 def _whole(rows: pa.Table, bad: CollectedRows) -> pa.Table:
-    """Return the updates that were read whole and have a number; the others are bad."""
+    """Return the updates that are complete and have a number; reject the others."""
     broken = rows[BROKEN] if BROKEN in rows.column_names else pa.nulls(len(rows), pa.string())
     good = pc.and_(pc.is_null(broken), pc.is_valid(rows["_seq"]))
     for index in np.flatnonzero(~good.to_numpy()).tolist():

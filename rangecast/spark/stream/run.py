@@ -71,20 +71,20 @@ def run_stream(
 
 
 class Runner(Protocol):
-    """Answering of the batches of a stream."""
+    """Protocol of a runner, which answers the batches of a stream."""
 
     closing: ExitStack
     """Left when there are no more batches."""
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Reject, before anything runs, what can't work."""
+        """Check the stream before anything runs."""
 
     def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
         """Answer a batch."""
 
 
 class Flow(NamedTuple):
-    """A stream of events, and what answers its batches."""
+    """Stream of events, and the runner that answers its batches."""
 
     events: DataFrame
     runner: Runner
@@ -94,7 +94,7 @@ class Flow(NamedTuple):
 
 
 class Drain:
-    """A stream of edits that is read up to its end on demand.
+    """Stream of edits that is read to its end on demand.
 
     Between two calls nothing of it runs: so a batch of events that calls it first is answered with
     all edits that were available when the batch began.
@@ -107,7 +107,7 @@ class Drain:
         self._last = 0.0
 
     def __call__(self) -> None:
-        """Read what is available by now; return when all of it is written."""
+        """Read all available edits; return when they are written."""
         with self._one:
             failed: list[BaseException] = []
             try:
@@ -120,7 +120,7 @@ class Drain:
             self._last = time.monotonic()
 
     def stop(self) -> None:
-        """End what is under way."""
+        """Stop the running query."""
         if self._query is not None:
             self._query.stop()
 
@@ -212,7 +212,7 @@ def unread_events(progress: Any) -> int | None:
 
 
 def _behind(end: Any, latest: Any) -> int | None:
-    """Return how many messages lie between two offsets: a number for each topic and partition."""
+    """Return the number of messages between two offsets, summed over topics and partitions."""
     try:
         behind = [
             max(0, int(last) - int(end[topic][partition]))

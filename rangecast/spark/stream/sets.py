@@ -47,7 +47,7 @@ class Subscriptions(Protocol):
         """The set that this one is made of, in the end; itself if it is made of no other."""
 
     def refresh(self) -> int:
-        """Look for news; return how many edits were rejected."""
+        """Apply new edits; return the number of rejected edits."""
 
     def latest(self) -> int:
         """Return the newest version."""
@@ -56,7 +56,7 @@ class Subscriptions(Protocol):
         """Return the version of a batch, always the same one."""
 
     def at(self, version: int) -> LayeredSet | DataFrame:
-        """Return what a version holds."""
+        """Return the subscriptions of a version."""
 
     def parts(self, version: int) -> tuple[int, list[int]]:
         """Return the version that it is based on, and those that have its layers of edits."""
@@ -151,7 +151,7 @@ class CoveredSet:
         self.refresh, self.latest, self.pin = of.refresh, of.latest, of.pin
 
     def at(self, version: int) -> LayeredSet:
-        """Return what is kept of a version."""
+        """Return the uncovered subscriptions of a version."""
         last = self._last  # another stream of this process may ask for another version
         if last is None or last[0] != version:
             boxes, space = whole(self._of, version)
@@ -230,7 +230,7 @@ class ReadySets:
             held.clear()
 
     def _let_go(self, old: Prepared) -> None:
-        """Release what no version needs that is held: else a long stream fills the disk."""
+        """Release what no held version needs, so that a long stream doesn't fill the disk."""
         if all(old.shipped_space != base.shipped_space for base in self._bases.values()):
             old.shipped_space.release()
         needed = [self._of.parts(version) for version in self._held]

@@ -63,13 +63,13 @@ class Bucket(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Bucket:
-        """Return a bucket as JSON has it."""
+        """Create a bucket from its JSON values."""
         start, bounds, places, interests, *files = values
         members, lists = ([FilePart(*part) for part in parts] for parts in files)
         return cls(start, bounds, places, interests, members, lists)
 
     def reached_by(self, tile: F64) -> Bool:
-        """Return of each message, given by its bounds, whether it may reach one of the boxes."""
+        """Return, for each message (by its bounds), whether it may reach one of the boxes."""
         least, largest = np.split(np.array(self.bounds), 2)
         first, last = np.split(tile, 2, axis=1)
         reached: Bool = np.all((first <= largest) & (least <= last), axis=1)
@@ -109,17 +109,17 @@ class State(NamedTuple):
     work: Work
 
     def commit(self, folder: Path) -> None:
-        """Make this what holds, by one rename; all files that it names are on the disk."""
+        """Commit this state by one rename; all files that it names are already on disk."""
         write_whole(folder / STATE, json.dumps(self._asdict()).encode())
 
     def files(self) -> set[str]:
-        """Return the files that count."""
+        """Return the files that this state uses."""
         parts = [part for bucket in self.buckets for part in (*bucket.members, *bucket.lists)]
         return {part.file for part in (*self.objects, *parts)}
 
 
 def committed_state(folder: Path) -> State | None:
-    """Return what holds, or None if nothing has been committed yet."""
+    """Return the committed state, or None if nothing has been committed yet."""
     try:
         state = json.loads((folder / STATE).read_bytes())
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def committed_state(folder: Path) -> State | None:
 
 
 def sweep(folder: Path, used: set[str]) -> None:
-    """Delete the files that aren't used."""
+    """Delete unused files."""
     for kind in (INTERESTS, LISTS, OBJECTS):
         for path in (folder / kind).glob(f"*{_SUFFIX}"):
             if path.name not in used:
@@ -144,7 +144,7 @@ def sweep(folder: Path, used: set[str]) -> None:
 
 
 def write_table(folder: Path, kind: str, table: pa.Table) -> FilePart:
-    """Write a table, which is on the disk when this returns."""
+    """Write a table durably."""
     name = f"{uuid4().hex}{_SUFFIX}"
     made = pa.BufferOutputStream()
     with pa.ipc.new_file(made, table.schema) as file:
@@ -156,7 +156,7 @@ def write_table(folder: Path, kind: str, table: pa.Table) -> FilePart:
 
 
 def read_table(folder: Path, kind: str, part: FilePart) -> pa.Table:
-    """Return a table that was written; its columns are read when they are used."""
+    """Open a written table; its columns are read on first use."""
     with pa.memory_map(str(folder / kind / part.file)) as file:
         return pa.ipc.open_file(file).read_all()
 

@@ -1,4 +1,4 @@
-"""A bucket that is open, in a worker or the driver: interests in memory, lists on the disk."""
+"""Open bucket, in a worker or the driver: interests in memory, lists on disk."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class Entries(NamedTuple):
 
     @classmethod
     def of(cls, lists: InterestLists) -> Entries:
-        """Return what lists hold."""
+        """Create entries from lists."""
         return cls(lists.arrivals, lists.ys)
 
     def take(self, rows: I64 | I32) -> Entries:
-        """Return those of some rows."""
+        """Return the entries of the given rows."""
         return Entries(self.arrivals[rows], self.ys[rows])
 
     def and_then(self, more: Entries) -> Entries:
-        """Return these lists and more of them."""
+        """Concatenate two sets of entries."""
         arrivals = np.concatenate([self.arrivals, more.arrivals])
         return Entries(arrivals, np.concatenate([self.ys, more.ys]))
 
 
 class _ListPart:
-    """A part of the lists; they are read on demand."""
+    """Part of the lists, read on demand."""
 
     def __init__(self, folder: Path, part: FilePart, k: int):
         table = read_table(folder, LISTS, part)
@@ -100,7 +100,7 @@ def _write_lists(folder: Path, places: I32, entries: Entries) -> FilePart:
 
 
 class OpenBucket:
-    """The boxes of a bucket, in the order of their places, and a way to their lists."""
+    """Boxes of a bucket, in the order of their places, with access to their lists."""
 
     def __init__(self, folder: Path, bucket: Bucket, k: int):
         self._folder, self.bucket, self._k = folder, bucket, k
@@ -128,7 +128,7 @@ class OpenBucket:
         return entries
 
     def deliver(self, arrival: I64, y: F64, tile: F64) -> tuple[Bucket, Work]:
-        """Apply messages, `tile` their bounds, and write the lists that are others than before."""
+        """Apply messages with the bounds `tile`, and write the lists that changed."""
         affects = self.bucket.reached_by(tile)
         arrival, y, tile = arrival[affects], y[affects], tile[affects]
         points = points_of(self.table)

@@ -168,7 +168,7 @@ class TopKLists:
         return max(1, ENTRIES // self._k)
 
     def close(self) -> None:
-        """Hand over to another process that applies batches."""
+        """Release the lock, so that another process can apply batches."""
         self._board = None
         if self._lock is not None:
             self._lock.close()
@@ -181,7 +181,7 @@ class TopKLists:
         self.close()
 
     def _hold(self) -> None:
-        """Refuse to apply batches where another one does: it continues from its own state."""
+        """Take the lock; raise an error if another process applies batches to this folder."""
         if self._lock is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -296,12 +296,12 @@ class TopKLists:
 
     @property
     def committed(self) -> int:
-        """The number of the last batch that was applied for good, -1 before the first one."""
+        """Number of the last committed batch, -1 before the first one."""
         return self._state.batch
 
     @property
     def edited(self) -> int:
-        """The number of the last edit of interests that was applied, -1 before the first one."""
+        """Number of the last committed edit of interests, -1 before the first one."""
         return self._state.edit
 
     @property
@@ -375,7 +375,7 @@ class TopKLists:
     def _on_each(
         self, items: Sequence[Any], task: Callable[[Any], pa.RecordBatch], schema: str
     ) -> DataFrame:
-        """Return what a task gives for each of some items, in the workers."""
+        """Run a task for each item on the workers; return the results."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

@@ -1,1 +1,1 @@
-"""Sets in shards: how they are cut, placed and built, so that a worker holds only a part."""
+"""Sharded sets: cutting, placing and building shards, so that a worker holds only a part."""

@@ -66,12 +66,12 @@ class _InSpace:
     space: Space
 
     def __call__(self, boxes: Boxes) -> Any:
-        """Build one."""
+        """Build an answerer over boxes."""
         return self.make(replace(boxes, space=self.space))
 
 
 def in_space(make: Make, space: Space) -> Make:
-    """Return what builds answerers over boxes that may not know their space."""
+    """Return a builder of answerers over boxes that may lack their space."""
     return make if places_of(space) is None else _InSpace(make, space)
 
 
@@ -120,7 +120,7 @@ def build_shards(
 
 
 def _in_order(encoded: DataFrame) -> DataFrame:
-    """Return the subscriptions with a number each that says which of two arrived first."""
+    """Number the subscriptions in order of arrival."""
     order = [F.asc_nulls_last("seq"), F.asc("id")]
     tasks = encoded.sparkSession.conf.get("spark.sql.shuffle.partitions")
     ordered = encoded.repartitionByRange(int(tasks or 2), *order).sortWithinPartitions(*order)
@@ -165,7 +165,7 @@ def _table(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Buffer]]:
-    """Yield the streams of one shard after the other; they are sorted by shard."""
+    """Yield the streams of each shard; the input is sorted by shard."""
     number: int | None = None
     held: list[pa.Buffer] = []
     for batch in batches:
@@ -184,7 +184,7 @@ def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Buffer]]:
 def _built(
     streams: list[pa.Buffer], dimensions: int, make: Make, folder: Path | None
 ) -> Iterator[pa.RecordBatch]:
-    """Build and save one shard; yield what is known of it, and its bytes if they must travel."""
+    """Build and save one shard; yield its metadata, and its bytes if they must be shipped."""
     table = packs.rows_of(streams, StructType())
     streams.clear()  # what isn't needed any more goes at once: the structure needs the room
     table = table.sort_by(_ARRIVAL)
@@ -216,7 +216,7 @@ def _built(
 
 
 def hull_of(boxes: Boxes) -> tuple[Any, Any]:
-    """Return the hull of all boxes; shapes are in it by the boxes that cover them."""
+    """Return the hull of all boxes, including the bounding boxes of shapes."""
     boxes = without_places(boxes)
     if not len(boxes.lo):
         return np.full(boxes.dimensions, -np.inf), np.full(boxes.dimensions, np.inf)
@@ -224,7 +224,7 @@ def hull_of(boxes: Boxes) -> tuple[Any, Any]:
 
 
 def _shards(session: SparkSession, built: Iterable[Any], folder: Path | None) -> Iterator[Shard]:
-    """Hand the shards to Spark, one at a time."""
+    """Ship the shards, one at a time."""
     pieces: list[bytes] = []
     row: Any = None
     for following in built:

@@ -63,7 +63,7 @@ class Cut(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """Number of groups, with those of split partitions."""
+        """Number of groups, including those of split partitions."""
         return int(self.first_group[-1])
 
     def groups_of_events(self, points: F64, deal: I64) -> I64:
@@ -77,7 +77,7 @@ class Cut(NamedTuple):
         return first + deal % (last - first)
 
     def groups_of_parts(self, parts: I64) -> tuple[I64, I64]:
-        """Return every group of each of these partitions, and the place of the partition."""
+        """Return every group of each partition, and the index of the partition in `parts`."""
         counts = self.first_group[parts + 1] - self.first_group[parts]
         position = np.repeat(np.arange(len(parts)), counts)
         within = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -97,7 +97,7 @@ class Cut(NamedTuple):
         return cells
 
     def parts_of_boxes(self, lo: F64, hi: F64) -> tuple[I64, I64]:
-        """Return (box, partition) of every partition that each box meets, boxes ascending."""
+        """Return (box, partition) for every partition that each box intersects, boxes ascending."""
         first, last = self.cells(lo), self.cells(hi)
         room = max(4 * len(lo), 2 * self.partitions)
         stack, ranges = new_stack(), np.empty((2, ROOM * _RANGES), np.uint64)
@@ -115,7 +115,7 @@ class Cut(NamedTuple):
 
 
 def runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the parts of a batch that are of one `group` and one `kind` (0 or 1); it is sorted."""
+    """Yield the slices of a sorted batch with the same `group` and `kind` (0 or 1)."""
     key = 2 * batch.column("group").to_numpy().astype(np.int64) + batch.column("kind").to_numpy()
     ends = [*np.flatnonzero(np.diff(key)) + 1, len(key)] if len(key) else []
     begin = 0
@@ -158,7 +158,7 @@ def _place(
 
 
 def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, max_boxes: float) -> Cut:
-    """Return a cut into at least `tasks` partitions, if there are as many cells with load.
+    """Cut space into at least `tasks` partitions, if enough cells have load.
 
     `sample` and `events` are samples of the boxes, one in `scale`, and of the events. Partitions
     are made smaller until none gets more than `max_boxes`, or until that no longer helps: where
@@ -205,7 +205,7 @@ def _loads(whole: Cut, sample: Boxes, events: F64, scale: float) -> tuple[U64, F
 
 
 def _cut_by_load(whole: Cut, index: U64, load: F64, wanted: int, tasks: int) -> Cut:
-    """Cut the curve at equal shares of the load; what is more than a task's share is split."""
+    """Cut the curve at equal shares of the load; split partitions above a task's share."""
     upto = np.cumsum(load)
     if not len(upto):
         return whole

@@ -13,7 +13,7 @@ _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 def explain_shards(sharded: ShardedSet, rows: int, points: F64 | None = None) -> str:
-    """Return a few lines: shards, bytes, structures, and what some events (n, width) touch."""
+    """Describe shards, bytes and indexes, and how many shards the events (n, width) touch."""
     shards = sharded.shards
     sizes = [shard.shipped.size for shard in shards]
     structures = Counter(shard.choice.name for shard in shards)
@@ -51,7 +51,7 @@ def _touched(sharded: ShardedSet, points: F64) -> F64:
 
 
 def _size(count: float) -> str:
-    """Return a number of bytes for a person."""
+    """Format a number of bytes."""
     unit = 0
     while count >= 1000 and unit < len(_UNITS) - 1:
         count, unit = count / 1000, unit + 1

@@ -1,4 +1,4 @@
-"""Which shard a subscription goes to: near its like, so that the hulls of shards overlap little.
+"""Assign similar subscriptions to the same shard, so that the hulls of shards overlap little.
 
 A sample of the subscriptions is cut in two, and each part again, until there are enough parts. A
 part of an even number of shards is cut at the median of one attribute, one of three shards at a
@@ -56,7 +56,7 @@ class _Shard:
 
 @dataclass(frozen=True)
 class _Halves:
-    """A part that is cut at a place of an attribute."""
+    """Part that is cut at a value of one attribute."""
 
     axis: int
     place: int
@@ -67,7 +67,7 @@ class _Halves:
 
 @dataclass(frozen=True)
 class _ByAxis:
-    """A part whose subscriptions go with those that are narrowest on the same attribute."""
+    """Part whose subscriptions are grouped by the attribute on which they are narrowest."""
 
     parts: dict[int, _Part]
     others: _Part
@@ -114,7 +114,7 @@ def _place(part: _Part, ranks: _Ranks, rows: I64, deal: I64, shards: I64) -> Non
 
 
 def place(sample: Boxes, wanted: int) -> Placing:
-    """Return a placing into about this many shards, by a sample of the subscriptions."""
+    """Plan about `wanted` shards from a sample of the subscriptions."""
     lo, hi = hulls(sample)
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
     bounds = tuple(_some(np.sort(value[np.isfinite(value)])) for value in values)
@@ -146,7 +146,7 @@ def _cut(ranks: _Ranks, wanted: int, number: int, *, mixed: bool) -> tuple[_Part
 
 
 def _cut_by_axis(ranks: _Ranks, wanted: int, number: int) -> tuple[_Part, int]:
-    """Deal a part out by the attribute that its subscriptions are narrowest on."""
+    """Split a part by the attribute on which each subscription is narrowest."""
     axes = ranks.narrowest()
     parts: dict[int, _Part] = {}
     for axis in np.unique(axes).tolist():
@@ -189,7 +189,7 @@ def _ranks(bounds: tuple[F64, ...], lo: F64, hi: F64) -> _Ranks:
 
 
 def hulls(boxes: Boxes) -> tuple[F64, F64]:
-    """Return the hull of the boxes of each subscription; of none, everything."""
+    """Return the hull of each subscription's boxes; without boxes, the whole space."""
     lo = np.full((boxes.rows, boxes.dimensions), -np.inf)
     hi = np.full((boxes.rows, boxes.dimensions), np.inf)
     begins, ends = boxes.box_offsets[:-1], boxes.box_offsets[1:]
@@ -201,7 +201,7 @@ def hulls(boxes: Boxes) -> tuple[F64, F64]:
 
 
 def _some(values: F64) -> F64:
-    """Return at most `_BOUNDS` of ascending values, evenly spread."""
+    """Return at most `_BOUNDS` evenly spaced elements of ascending values."""
     if len(values) <= _BOUNDS:
         return values
     return values[np.arange(_BOUNDS) * len(values) // _BOUNDS]

@@ -39,7 +39,7 @@ def as_it_is(answerer: Any) -> Answerer:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard: where it is, and what is known of it without opening it."""
+    """Shard: its location and metadata, without opening it."""
 
     shipped: ShippedObject
     rows: int
@@ -63,7 +63,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardedSet:
-    """Shards that answer as one: what a task carries."""
+    """Shards that answer as one set, as a task carries them."""
 
     shards: tuple[Shard, ...]
     empty: Answerer
@@ -73,21 +73,21 @@ class ShardedSet:
     settings: Settings = as_it_is
 
     def fitted(self, settings: Settings) -> ShardedSet:
-        """Return it, fitted to a query."""
+        """Return the set configured for a query."""
         return replace(self, settings=settings)
 
     def with_ids(self, kind: pa.DataType) -> ShardedSet:
-        """Return it with ids of this type: an empty set may change its type."""
+        """Return the set with ids of this type; only an empty set may change its type."""
         empty: Any = self.empty
         return replace(self, empty=replace(empty, ids=as_spark_ids(pa.array([], kind))))
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the answers."""
+        """Schema of the answers."""
         return self.settings(self.empty).schema
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield the answers to events (n, d) in pieces of bounded size, all of an event in one."""
+        """Yield the answers for events (n, d) in bounded chunks that never split an event."""
         if len(self.shards) == 1 and not len(self.shards[0].gone):
             yield from self._open(self.shards[0]).answers(points)
             return
@@ -108,7 +108,7 @@ class ShardedSet:
             take = max(_LEAST, _ROWS * first // max(1, rows))
 
     def rows(self, points: F64) -> Iterator[PartAnswers]:
-        """Yield the answers to events (n, d) in pieces of bounded size, in no order.
+        """Yield the answers for events (n, d) in bounded chunks, in any order.
 
         Where all answers count, those of one shard come after those of another: nothing is merged.
         """
@@ -124,7 +124,7 @@ class ShardedSet:
     def _parts(
         self, shard: Shard, points: F64, *, everywhere: bool, is_merged: bool = True
     ) -> Iterator[PartAnswers]:
-        """Yield what a shard finds; `everywhere`: also for events outside its hull."""
+        """Yield the answers of a shard; `everywhere`: also for events outside its hull."""
         events = np.arange(len(points)) if everywhere else shard.met_by(points)
         if len(events):
             some = points if len(events) == len(points) else points[events]

@@ -25,7 +25,7 @@ _UPSERTS = ("insert", "update_postimage")
 
 
 class DeltaEdits:
-    """Follows a table `id, filter[, score]`; a call brings what is new into a folder of edits."""
+    """Source of edits from a table `id, filter[, score]`; a call writes new ones to a folder."""
 
     def __init__(self, table: str, folder: Path, options: Mapping[str, Any] | None = None):
         self._path = table
@@ -34,7 +34,7 @@ class DeltaEdits:
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self) -> None:
-        """Put the changes up to the newest version of the table into the folder."""
+        """Write the changes up to the newest version of the table to the folder."""
         from deltalake.exceptions import DeltaError
 
         try:

@@ -30,7 +30,7 @@ EDITS = ("op", "filter", "score")
 
 
 class EditsRunner:
-    """Writes batches of edits as files into folders of edits."""
+    """Runner that writes batches of edits as files into folders of edits."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class EditsRunner:
             folder.mkdir(parents=True, exist_ok=True)
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Reject, before anything runs, columns that can't be edits."""
+        """Check the columns of edits before anything runs."""
         need(events, ("id", "op", "filter"), "edits")
         if self._rejected_sink is not None:
             self._rejected_sink.check(session)
 
     def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
-        """Put the edits of a batch where they are applied from."""
+        """Write the edits of a batch to the folders that they are applied from."""
         with job_name(events.sparkSession, f"batch {number}, edits"):
             self._answer(events, stream, number)
 

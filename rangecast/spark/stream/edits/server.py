@@ -33,7 +33,7 @@ _EDITS = pa.schema(
 
 
 class ServerEdits:
-    """Follows a space of a server; a call brings what is new into a folder of edits.
+    """Source of edits from a server's space; a call writes new ones to a folder.
 
     Ids are texts. The variable RANGECAST_TOKEN has the token, if the server asks for one.
     """
@@ -46,7 +46,7 @@ class ServerEdits:
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self) -> None:
-        """Put what changed since the last call into the folder."""
+        """Write the changes since the last call to the folder."""
         before = self._positions()
         rows = {str(row["id"]): row for row in self._listed()}
         positions = {name: row["position"] for name, row in rows.items()}
