@@ -1,4 +1,4 @@
-"""Errors of rangecast that happen in a worker, raised in the driver as what they are.
+"""Raise rangecast errors from a worker in the driver, with their original types.
 
 Spark hands over the text of a worker's traceback, within an exception of its own. Where PySpark
 turns an answer of the JVM, or of a Connect server, into that exception, this module looks for a

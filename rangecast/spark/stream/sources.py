@@ -1,4 +1,4 @@
-"""Where events come from: folders of files and Spark's rate source (`kafka` has topics).
+"""Sources of events: folders of files, tables and Spark's rate source (topics: see `kafka`).
 
 Every source gives a DataFrame, batch or streaming, with the event's id, its attributes, and what
 else the rows have. CSV and JSON are read as texts, as attributes parse them: so a value that can't
@@ -186,7 +186,7 @@ def read_table(
 
 
 def first_file(path: str | Path) -> Path:
-    """Return a file, or one of a folder: to learn columns and format from."""
+    """Return a file, or any file of a folder, to detect columns and format."""
     whole = Path(path)
     if "://" in str(path):
         raise FileError(f"{path}: give its columns as schema = 'id string, ...'")
@@ -241,7 +241,7 @@ def _struct_of(tree: Mapping[str, Any], *, integer_ids: bool) -> StructType:
 
 
 def given_schema(text: str) -> StructType:
-    """Return the columns that a text such as 'id string, price double' names."""
+    """Parse a schema such as 'id string, price double'."""
     return cast(StructType, StructType.fromDDL(text))
 
 

@@ -82,12 +82,12 @@ class AnswerStep(ABC):
         return [self.subscriptions, *(filter_.of for filter_ in self.filters)]
 
     def ready(self, session: SparkSession, version: int) -> tuple[Answering, int]:
-        """Return what answers with a version of the subscriptions, and how many there are."""
+        """Return the answerer for a version of the subscriptions, and their number."""
         prepared = self._ready.ready(session, version)
         return prepared, prepared.rows
 
     def prefilters(self, session: SparkSession, stream: str, batch: int) -> list[ShippedObject]:
-        """Return what filters the events of a batch."""
+        """Return the prefilters for the events of a batch."""
         return [
             filter_.ready(session, filter_.of.pin(stream, batch)).prefilter
             for filter_ in self.filters
@@ -111,7 +111,7 @@ class AnswerStep(ABC):
 
     @property
     def arrays(self) -> bool:
-        """Whether there is a row for each event, with lists, instead of one for each answer."""
+        """Whether the result has one row with lists per event, instead of one row per answer."""
         return False
 
     @property
@@ -129,7 +129,7 @@ class AnswerStep(ABC):
         return answers
 
     def finish(self, frame: DataFrame, batch: Batch, held: ExitStack) -> DataFrame:
-        """Return the final answers of those that the workers gave.
+        """Turn the workers' answers into the final answers.
 
         held   left when the batch is written
         """
@@ -137,7 +137,7 @@ class AnswerStep(ABC):
 
 
 def is_good() -> Column:
-    """Return whether an answered event could be used: whole, with an id and fitting values."""
+    """Return whether an answered event is valid: complete, with an id and valid values."""
     return F.col("error").isNull() & F.col("event").isNotNull()
 
 

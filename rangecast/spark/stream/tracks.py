@@ -257,7 +257,7 @@ class TrackStep(AnswerStep):
         set_: _Held,
         schema: StructType,
     ) -> _State:
-        """Let the trackers take a batch, and commit it."""
+        """Feed a batch to the trackers, and commit it."""
         session = good.sparkSession
         count = self.buckets if before is None else len(before.trackers)
         known = [] if before is None or before.newest is None else [before.newest]
@@ -323,7 +323,7 @@ class _Turn:
     nan: str
 
     def play(self, events: pa.Table) -> pa.Table:
-        """Let the tracker of a bucket take its events; write it, and the transitions."""
+        """Feed its events to the tracker of a bucket; write the tracker and the transitions."""
         bucket = events[BUCKET][0].as_py()
         tracker = self.settings.tracker(self.engine.open())
         if self.trackers:
@@ -346,7 +346,7 @@ class _Turn:
 
 
 def _edited(old: tuple[Boxes, Space], new: tuple[Boxes, Space]) -> frozenset[Id]:
-    """Return the subscriptions of both sets whose filter is another one."""
+    """Return the subscriptions of both sets whose filters differ."""
     words = new[1].vocabularies
     if all(words[name][: len(some)] == some for name, some in old[1].vocabularies.items()):
         before, after = _bounds(old[0]), _bounds(new[0])

@@ -113,7 +113,7 @@ def encode(subscriptions: DataFrame, space: Space, folder: Path | None = None) -
 def encode_here(
     subscriptions: DataFrame, space: Space, rejected: RejectedRows | None = None
 ) -> Boxes:
-    """Return subscriptions of bounds, none of them words, encoded by the driver."""
+    """Encode subscriptions with numeric bounds on the driver."""
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
     batches = [_encoded(space, batch, kind) for batch in subscriptions.toArrow().to_batches()]
@@ -215,7 +215,7 @@ def boxes_of_rows(table: pa.Table, space: Space, rejected: RejectedRows | None =
 
 
 def report_errors(table: pa.Table, bad: RejectedRows) -> None:
-    """Hand the rows with an error to `bad`."""
+    """Report the rows with an error to `bad`."""
     wrong = table.filter(pc.is_valid(table.column("error")))
     for id_, error in zip(wrong["id"].to_pylist(), wrong["error"].to_pylist(), strict=True):
         source = f"subscription {id_!r}"
@@ -241,7 +241,7 @@ def _is_in_order(table: pa.Table) -> bool:
 
 
 def boxes_in_order(table: pa.Table, dimensions: int) -> Boxes:
-    """Return encoded subscriptions, none with an error, as they are given."""
+    """Return encoded subscriptions without errors, in input order."""
     lo, hi, sizes = unpack(table.column("boxes"), dimensions)
     scores = weights = None
     if "score" in table.column_names:

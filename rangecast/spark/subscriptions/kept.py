@@ -1,4 +1,4 @@
-"""Subscriptions as boxes, worked out once and read several times: counted, sampled, built over."""
+"""Subscriptions as boxes, computed once and read several times: counted, sampled, indexed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SetSize(NamedTuple):
 
     @classmethod
     def of_boxes(cls, boxes: Boxes) -> SetSize:
-        """Return how large a set on the driver is."""
+        """Return the size of a set on the driver."""
         return cls(boxes.rows, len(boxes.lo), int(boxes.mentions.sum()), boxes.dimensions)
 
 
@@ -63,7 +63,7 @@ class KeptSet(NamedTuple):
     """Where packs lie, if all workers and the driver see it."""
 
     def size(self) -> SetSize:
-        """Return how large the set is."""
+        """Return the size of the set."""
         return SetSize(dimensions=len(self.space), **self.packs.counts())
 
     def gather(self, rejected: RejectedRows | None = None) -> Boxes:
@@ -72,7 +72,7 @@ class KeptSet(NamedTuple):
 
     @contextmanager
     def usable(self, errors: int, rejected: RejectedRows | None) -> Iterator[KeptSet]:
-        """Give the subscriptions that can be used; hand the others to `rejected`, or raise."""
+        """Provide the valid subscriptions; report the others to `rejected`, or raise an error."""
         bad = rejected or RejectedRows()
         rows, folder = self.rows, self.folder
         if errors:
@@ -112,7 +112,7 @@ def gather_small(
 
 @contextmanager
 def keep_rows(subscriptions: DataFrame, space: Space) -> Iterator[KeptSet]:
-    """Encode the subscriptions of a DataFrame, and keep them for a while."""
+    """Encode the subscriptions of a DataFrame, and keep them until the block ends."""
     with _folder(subscriptions.sparkSession) as folder:
         encoded = encode(subscriptions, space, folder)
         try:
@@ -125,7 +125,7 @@ def keep_rows(subscriptions: DataFrame, space: Space) -> Iterator[KeptSet]:
 
 @contextmanager
 def keep_boxes(session: SparkSession, boxes: Boxes, space: Space) -> Iterator[KeptSet]:
-    """Hand boxes that are on the driver to the workers, and keep them for a while."""
+    """Send the driver's boxes to the workers, and keep them until the block ends."""
     with _folder(session) as folder:
         encoded = encoded_boxes(session, boxes, folder)
         try:
@@ -146,7 +146,7 @@ def _worked_out(frame: DataFrame, folder: Path | None) -> Iterator[Packs]:
 
 @contextmanager
 def _folder(session: SparkSession) -> Iterator[Path | None]:
-    """Give a folder that all workers see, if the master is local."""
+    """Provide a folder that all workers see, if the master is local."""
     if not is_local(session):
         yield None
         return

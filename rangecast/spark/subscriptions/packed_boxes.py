@@ -1,4 +1,4 @@
-"""Boxes of rows as bytes: only what they mention, so that wide spaces travel light.
+"""Encode boxes as bytes: only the mentioned attributes, so that wide spaces stay small.
 
 A row's bytes are entries of 18 bytes, one for each attribute that a box mentions: the axis, lo and
 hi. The first entry of each box is marked. A box that mentions nothing has one entry without bounds.
@@ -63,13 +63,13 @@ def unpack(packed: pa.Array | pa.ChunkedArray, dimensions: int) -> RowBoxes:
 
 
 def sizes_of(packed: pa.Array | pa.ChunkedArray) -> I64:
-    """Return how many boxes each row has."""
+    """Return the number of boxes per row."""
     entries, ends = _entries(packed)
     return _sizes(entries["axis"] >= _FIRST, ends)
 
 
 def counts_of(packed: pa.Array | pa.ChunkedArray) -> BoxCounts:
-    """Return how many boxes rows have together."""
+    """Return the total number of boxes and mentions."""
     entries, _ = _entries(packed)
     mentioned = (entries["lo"] > -np.inf) | (entries["hi"] < np.inf)
     return BoxCounts(int((entries["axis"] >= _FIRST).sum()), int(mentioned.sum()))

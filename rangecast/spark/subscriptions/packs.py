@@ -70,7 +70,7 @@ def rows_of(streams: Iterable[pa.Buffer], schema: StructType) -> pa.Table:
 
 
 class Packs(NamedTuple):
-    """Packs that are worked out, to be read several times."""
+    """Computed packs, which can be read several times."""
 
     frame: DataFrame
     places: pa.Table | None
@@ -78,14 +78,14 @@ class Packs(NamedTuple):
 
     @classmethod
     def work_out(cls, frame: DataFrame, folder: Path | None) -> Packs:
-        """Work out packs, by a job of its own; `folder` is the one that they were given."""
+        """Compute packs in a separate job; `folder` is the one that `pack` writes to."""
         if folder is None:
             return cls(frame.persist(StorageLevel.DISK_ONLY), None)
         places = frame.toArrow()
         return cls(frame.sparkSession.createDataFrame(places), places)
 
     def release(self) -> None:
-        """Remove what Spark keeps; the folder is its owner's."""
+        """Remove the data that Spark caches; the owner removes the folder."""
         if self.places is None:
             with suppress(Exception):  # its session may have ended, and the data with it
                 self.frame.unpersist()
@@ -121,7 +121,7 @@ class Packs(NamedTuple):
         return self.frame.select("data").mapInArrow(open_all, wanted)
 
     def sample(self, schema: StructType, fraction: float) -> pa.Table:
-        """Return some of the rows on the driver, always the same ones."""
+        """Return a deterministic sample of the rows on the driver."""
         if fraction >= 1:
             return self.collect(schema)
 

@@ -1,4 +1,4 @@
-"""Rows as Arrow streams: as bytes, or in a file of which only the place travels.
+"""Rows as Arrow streams: as bytes, or in a file whose location is passed on.
 
 On a local master all workers see the driver's folder. What one task hands to another lies there in
 files, one per task, and the JVM passes on a few bytes that say where. On a cluster the streams
@@ -19,7 +19,7 @@ _FILE = b"file "
 
 
 class Spool:
-    """Streams that a task hands over; with a folder they are written there."""
+    """Streams that a task passes on; with a folder, they are written there."""
 
     def __init__(self, folder: Path | None):
         self._folder = folder
@@ -38,7 +38,7 @@ class Spool:
             self._file.close()
 
     def keep(self, rows: pa.RecordBatch | pa.Table) -> bytes:
-        """Return rows as an Arrow stream, or the place of one."""
+        """Return rows as an Arrow stream, or its location."""
         stream = pa.BufferOutputStream()
         with pa.ipc.new_stream(stream, rows.schema) as writer:
             writer.write(rows)

@@ -1,4 +1,4 @@
-"""Where answers go, a batch at a time.
+"""Sinks for answers, written one batch at a time.
 
 A sink writes a batch and gives back what commits it. Folders and tables (`delta`) are exactly once:
 nothing is seen before the commit, and a batch that is committed is skipped when Spark repeats it.
@@ -98,11 +98,11 @@ class FileSink(Sink):
 
     @abstractmethod
     def target(self, columns: StructType, batch: Batch) -> Target:
-        """Return what the workers write, for rows of these columns."""
+        """Return the target that the workers write rows of these columns to."""
 
     @abstractmethod
     def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
-        """Return what commits the files that the workers wrote."""
+        """Return a function that commits the files that the workers wrote."""
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         target = self.target(rows.schema, batch)
@@ -147,7 +147,7 @@ class _Batches(Sink):
         return self._batches.is_committed(number)
 
     def _settled(self, columns: StructType, batch: Batch) -> StructType:
-        """Return the columns with ids of the sink's type; reject others than those of before."""
+        """Return the columns with ids of the sink's type; reject columns that changed."""
         self.check_columns(columns)
         wanted = with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
         listed = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in wanted)
@@ -283,7 +283,7 @@ def with_ids(
 
 
 def _need_all_rows(staged: Path, rows_of: Callable[[Path], int], rows: int) -> None:
-    """Refuse to commit a batch whose files stayed on the disks of other hosts."""
+    """Raise an error if some files of a batch are on the disks of other hosts."""
     there = sum(rows_of(path) for path in staged.rglob("part-*") if path.stat().st_size)
     if there != rows:
         raise FileError(
@@ -361,7 +361,7 @@ class Callback(Sink):
 
 
 def no_commit(counts: Counts) -> None:
-    """Do nothing: a commit for sinks that write at once."""
+    """Do nothing: the commit of sinks that write immediately."""
 
 
 class SinkTable(Table, kw_only=True, tag_field="type"):

@@ -1,4 +1,4 @@
-"""A Delta table as a sink: the workers write Parquet files, one commit of delta-rs adds them.
+"""Delta table as a sink: the workers write Parquet files, and one delta-rs commit adds them.
 
 The commit carries the stream and the number of the batch as Delta's application transaction, so
 that a batch that Spark repeats is known and skipped. It needs no connector in the JVM, and works on
@@ -221,7 +221,7 @@ class Delta(FileSink):
         return commit
 
     def _flush(self, files: Sequence[WrittenFile]) -> None:
-        """Bring what the workers wrote to the disk; a file on another host isn't there."""
+        """Flush the workers' files to disk; raise an error for a file that is on another host."""
         for file in files:
             path = Path(self.name) / file.name
             if not path.exists():
@@ -243,7 +243,7 @@ class Delta(FileSink):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise an error of delta-rs as a rangecast error."""
+        """Convert delta-rs errors to rangecast errors."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -253,13 +253,13 @@ class Delta(FileSink):
 
 
 def _with_table_ids(columns: StructType, table: DeltaTable | None) -> StructType:
-    """Return columns whose ids of subscriptions have the type that a table has for them."""
+    """Return the columns with subscription ids of the table's type."""
     any_batch = Batch("", 0, 0, 0)  # an empty set fits any type
     return with_ids(columns, any_batch, "", lambda kind: _ids(table) or kind)
 
 
 def _ids(table: DeltaTable | None) -> str | None:
-    """Return what ids of subscriptions are in a table; `None`: it doesn't tell."""
+    """Return the type of subscription ids in a table; `None` if it is unknown."""
     if table is None:
         return None
     for field in table.schema().fields:

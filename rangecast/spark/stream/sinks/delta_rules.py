@@ -41,7 +41,7 @@ class TableRules(NamedTuple):
 
     @classmethod
     def of(cls, table: DeltaTable, name: str, *, replace: bool) -> TableRules:
-        """Return what a table asks for; reject what the sink doesn't apply."""
+        """Return the requirements of a table; reject those that the sink doesn't support."""
         for feature in _unsupported(table, replace=replace):
             raise UsageError(
                 f"{name}: the table has {feature}, which isn't supported here\n"
@@ -95,7 +95,7 @@ def _unsupported(table: DeltaTable, *, replace: bool) -> Iterator[str]:
 
 
 def _metadata(definition: Any, path: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the name and the metadata of every column, also of those within columns."""
+    """Yield the name and the metadata of every column, including nested ones."""
     if not isinstance(definition, dict):
         return
     for field in definition.get("fields", ()):

@@ -1,4 +1,4 @@
-"""Small files of a batch, joined by the driver before the commit.
+"""Join small files of a batch on the driver, before the commit.
 
 Each task writes a file of its own for each sink and partition. Many of them are small in a stream;
 readers and file systems prefer few large ones. Files below an eighth of the target size are joined
@@ -29,7 +29,7 @@ T = TypeVar("T")
 def join_parquet(
     place: Place, files: Sequence[WrittenFile], target_bytes: int
 ) -> list[WrittenFile]:
-    """Join small files of the same partition; return the files that there are now."""
+    """Join small files of the same partition; return the resulting files."""
     found: list[WrittenFile] = []
     for group in _groups(files, target_bytes, lambda file: (file.size, file.partition)):
         if len(group) == 1 or not all(place.has(file.name) for file in group):

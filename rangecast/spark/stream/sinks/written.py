@@ -1,4 +1,4 @@
-"""Rows that the workers write themselves, as Parquet: they never pass through the JVM.
+"""Parquet files that the workers write directly, without passing rows through the JVM.
 
 A task writes its rows to a file of its own for each sink, and reports the files and what it
 counted. A task that fails or runs twice leaves files that aren't reported: they count for nothing.
@@ -49,13 +49,13 @@ _MAX_PARTITIONS = 1_000
 
 
 class Place(Protocol):
-    """Where the files of a sink are put; a task carries it."""
+    """Protocol of a location for the files of a sink, carried by a task."""
 
     def create(self, name: str) -> pa.NativeFile:
-        """Return a file to write to, which isn't there yet."""
+        """Create a new file to write to."""
 
     def has(self, name: str) -> bool:
-        """Return whether a file is there, as the driver sees it."""
+        """Return whether the driver sees a file."""
 
     def read(self, name: str) -> pa.Table:
         """Return the rows of a Parquet file."""
@@ -120,7 +120,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class AnswerWriter:
-    """Writes the answers of a task for each sink: what `EventQuery.answer` ends with."""
+    """Writer of a task's answers to each sink, used as `finish` of `EventQuery.answer`."""
 
     targets: Sequence[Target]
 
@@ -190,7 +190,7 @@ class _Files:
             file.close(whole=error[0] is None)
 
     def written(self) -> Iterator[tuple[int, WrittenFile]]:
-        """Yield each file with the place of its target."""
+        """Yield each file with the index of its target."""
         for (at, _), file in self._files.items():
             yield at, file.written
 
@@ -359,5 +359,5 @@ def _matches(good: pa.RecordBatch) -> int:
 
 
 def _size(rows: pa.RecordBatch) -> int:
-    """Return how many values a batch has in its longest column."""
+    """Return the number of values in the longest column of a batch."""
     return max(int(rows.num_rows), _matches(rows))
