@@ -1,12 +1,12 @@
-"""Matching and ranking on a GPU: boxes stay in the order of their rows, events are put in order.
+"""Matching and ranking on a GPU: boxes stay in row order, events are sorted.
 
-    source   -> the kernels of `cuda/`, and what shape they are compiled in
-    runtime  -> protocols of devices; `cupy_runtime` has those of NVIDIA, `devices` their names
-    edges    -> edges of attributes, and how events of a batch are ordered by them
+    source   -> the kernels of `cuda/`, and the constants they are compiled with
+    runtime  -> protocols of devices; `cupy_runtime` implements NVIDIA's, `devices` names them
+    edges    -> edges of attributes, and the sort keys of events derived from them
     boxes    -> the boxes of a set in the device's memory; an edit is a write
-    search   -> events in, matches, counts or the best out, several pieces in flight
+    search   -> events in; matches, counts or the top k out; several pieces in flight
     live     -> the set at a view
 
-The verbs have structures over it (`match.device`, `rank.device`). Nothing chooses a device by
-itself: it takes thousands of events at a time to pay.
+The verbs have structures on top of it (`match.device`, `rank.device`). A device is never chosen
+automatically: it only pays off with thousands of events at a time.
 """

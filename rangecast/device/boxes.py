@@ -1,9 +1,9 @@
-"""The boxes of a set in a device's memory. They have no order but that of rows: an edit is a write.
+"""Boxes of a set in a device's memory, in row order: an edit is a write.
 
-A box is filed under some of the attributes that it mentions, its lanes (`cuda/prelude.cu`), and has
-all of its terms beside, for what codes leave in doubt. New boxes are coded behind the last one; of
-a box that dies one word is spoilt, so that no event meets it. When the arrays are full, or edges
-were made for far fewer boxes, the set is laid out anew.
+A box is filed under some of the attributes that it mentions, its lanes (`cuda/prelude.cu`), and
+also stores all of its terms, for cases that the codes leave undecided. New boxes are appended; a
+removed box gets one word overwritten, so that no event matches it. When the arrays are full, or the
+edges were chosen for far fewer boxes, the set is laid out again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LEAST_ROOM = 4096
 
 
 class Terms(NamedTuple):
-    """Boxes by what they mention; those of a row lie together, rows ascend."""
+    """Boxes by the attributes that they mention; boxes of a row are contiguous, rows ascend."""
 
     rows: I64
     """The rows, each once."""
@@ -52,12 +52,12 @@ class Terms(NamedTuple):
 
     @property
     def owner(self) -> I32:
-        """The row of each box."""
+        """Row of each box."""
         return np.repeat(self.rows, self.boxes).astype(np.int32)
 
 
 def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset()) -> Terms:
-    """Return the boxes of some rows, ascending; attributes in `free` aren't compared."""
+    """Return the boxes of some rows, ascending, without the attributes in `free`."""
     bounds = arrays.bounds.arrays
     counts = bounds.first_box[rows + 1] - bounds.first_box[rows]
     whole = len(rows) and rows[-1] - rows[0] == len(rows) - 1
@@ -81,7 +81,7 @@ def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset
 
 
 class DeviceBoxes:
-    """Boxes on a device, and the shape of the kernels that search them."""
+    """Boxes on a device, and the kernels compiled to search them."""
 
     def __init__(self, runtime: Runtime, dimensions: int, terms: Terms):
         self.runtime = runtime
@@ -141,14 +141,14 @@ class DeviceBoxes:
 
     @property
     def memory(self) -> int:
-        """Bytes on the device."""
+        """Device memory used, in bytes."""
         arrays = (self.rows, self.finer, self.axes, self.owner, self.first_term)
         ranks = [each for each in (self.scores, self.arrivals) if each is not None]
         given = (*arrays, self.axis, self.lo, self.hi, *self.tables, *ranks)
         return sum(int(array.nbytes) for array in given)
 
     def has_room(self, terms: Terms) -> bool:
-        """Whether these can be appended; otherwise the set is better laid out anew."""
+        """Return whether these boxes can be appended; if not, lay out the set again."""
         boxes = self.count + len(terms.counts)
         return (
             boxes <= self.room[0]
@@ -158,7 +158,7 @@ class DeviceBoxes:
         )
 
     def append(self, terms: Terms) -> None:
-        """Put boxes behind the last one, on the current stream."""
+        """Append boxes, on the current stream."""
         boxes, first = len(terms.counts), self.count
         if not boxes:
             return
@@ -192,7 +192,7 @@ class DeviceBoxes:
         self.terms += len(terms.axis)
 
     def _number(self, terms: Terms, owner: I32) -> None:
-        """Remember where the boxes of rows lie."""
+        """Record where the boxes of rows are stored."""
         last = int(terms.rows[-1]) + 1
         self._owner = grown(self._owner, self.count + len(owner))
         self._owner[self.count : self.count + len(owner)] = owner
@@ -205,7 +205,7 @@ class DeviceBoxes:
         self.is_plain = self.is_plain and not self.is_several and bool(follows)
 
     def _lanes_of(self, terms: Terms) -> U8 | None:
-        """Return which terms of each box are its lanes; `None`: the first ones, all of them."""
+        """Return which terms of each box are its lanes; `None` if all terms are, in order."""
         filed = self._filed_as[terms.axis]
         lanes = self.shape.lanes
         if not (terms.counts > lanes).any() and (filed >= 0).all():
@@ -226,7 +226,7 @@ class DeviceBoxes:
         return out
 
     def kill(self, rows: I64) -> None:
-        """Spoil the boxes of some rows, on the current stream."""
+        """Make the boxes of removed rows unmatchable, on the current stream."""
         known = rows[rows < len(self._first_of_row)]
         known = known[self._first_of_row[known] >= 0]
         dead = ranges_of(self._first_of_row[known], self._count_of_row[known])
@@ -238,7 +238,7 @@ class DeviceBoxes:
             )
 
     def rank_by(self, scores: F64, arrivals: I64) -> None:
-        """Give each box the score and the arrival of its row, on the current stream."""
+        """Set the score and arrival of each box to those of its row, on the current stream."""
         if self.scores is None:
             self.scores = self.runtime.empty(self.room[0], np.float64)
             self.arrivals = self.runtime.empty(self.room[0], np.int64)
@@ -251,7 +251,7 @@ class DeviceBoxes:
             self._ranked = self.count
 
     def key_plan(self, tiles: int) -> tuple[KeyPlan, DeviceArray, DeviceArray]:
-        """Return how a batch is ordered, and the arrays of it on the device."""
+        """Return the key plan of a batch, and its arrays on the device."""
         if tiles not in self._plans:
             plan = key_plan(self.edges.coarse, tiles)
             stream = self.runtime.new_stream()
@@ -264,7 +264,7 @@ class DeviceBoxes:
 
     @property
     def searched(self) -> tuple[DeviceArray, ...]:
-        """The arrays that every search is given first."""
+        """Leading arguments of every search kernel."""
         return (
             *(self.rows, self.finer, self.axes, self.first_term),
             *(self.axis, self.lo, self.hi, self.owner),
@@ -272,5 +272,5 @@ class DeviceBoxes:
 
 
 def tiles_of(events: int) -> int:
-    """Return how many tiles some events have."""
+    """Return the number of tiles for a number of events."""
     return -(-events // EVENTS)

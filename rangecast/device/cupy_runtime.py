@@ -1,4 +1,4 @@
-"""NVIDIA GPUs by way of CuPy, which compiles the kernels and keeps them on disk."""
+"""NVIDIA GPUs through CuPy, which compiles the kernels and caches them on disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _imported() -> Any:
 
 
 class CupyKernels:
-    """The program, compiled by NVRTC."""
+    """The kernels, compiled by NVRTC."""
 
     def __init__(self, cupy: Any, shape: Shape):
         options = ("-std=c++17", *(f"-D{name}={value}" for name, value in shape.macros.items()))
@@ -50,7 +50,7 @@ class CupyKernels:
     def launch(
         self, name: str, blocks: int | tuple[int, int], threads: int, *args: Any, shared: int = 0
     ) -> None:
-        """Start a kernel on the current stream."""
+        """Launch a kernel on the current stream."""
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = self._module.get_function(name)
@@ -63,7 +63,7 @@ class CupyKernels:
 
 
 class CupyRuntime:
-    """The current device of CuPy."""
+    """Runtime of CuPy's current device."""
 
     name = "cuda"
 
@@ -82,26 +82,26 @@ class CupyRuntime:
 
     @property
     def free_memory(self) -> int:
-        """Bytes that are free, those that CuPy holds for later included."""
+        """Free device memory in bytes, including CuPy's memory pool."""
         pool = self._cupy.get_default_memory_pool()
         return int(self._device.mem_info[0]) + int(pool.free_bytes())
 
     def device(self) -> AbstractContextManager[Any]:
-        """Return a context in which this device is the current one of the thread."""
+        """Return a context that makes this device current for the thread."""
         context: AbstractContextManager[Any] = self._device
         return context
 
     def compile(self, shape: Shape) -> CupyKernels:
-        """Return the program in a shape."""
+        """Return the kernels compiled for a shape."""
         kernels: CupyKernels = self._compiled(shape._replace(filed=0, table_rows=0))
         return kernels
 
     def new_stream(self) -> Any:
-        """Return a stream beside all others."""
+        """Return a new stream, concurrent with all others."""
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        """Return an array whose contents are arbitrary."""
+        """Return an uninitialised array."""
         return self._cupy.empty(shape, dtype)
 
     def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
@@ -109,7 +109,7 @@ class CupyRuntime:
         return self._cupy.zeros(shape, dtype)
 
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-        """Return an array of the host, from a pool: it goes back when nothing refers to it."""
+        """Return a pinned host array from a pool; it is returned when no longer referenced."""
         kind = np.dtype(dtype)
         count = prod(shape) if isinstance(shape, tuple) else shape
         size = count * kind.itemsize
@@ -118,11 +118,11 @@ class CupyRuntime:
         return np.frombuffer(memory, kind, count).reshape(shape)
 
     def copy_in(self, target: DeviceArray, given: AnyArray) -> None:
-        """Copy to the device on the current stream; from pinned memory without waiting."""
+        """Copy to the device on the current stream; asynchronous from pinned memory."""
         target.set(given, stream=self._cupy.cuda.get_current_stream())
 
     def copy_out(self, target: AnyArray, given: DeviceArray) -> None:
-        """Copy to the host on the current stream, without waiting."""
+        """Copy to the host on the current stream, asynchronously."""
         given.get(out=target, blocking=False)
 
     def clear(self, array: DeviceArray) -> None:

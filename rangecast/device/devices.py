@@ -1,4 +1,4 @@
-"""Devices by name. One that can't be used is an error that says what is missing."""
+"""Devices by name. The error for an unavailable device says what is missing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ DEVICES: dict[str, Callable[[], Runtime]] = {"cuda": CupyRuntime}
 
 
 def check_device(device: str | None) -> None:
-    """Reject a name that isn't one of a device; `None` is the CPU."""
+    """Reject an unknown device name; `None` is the CPU."""
     if device is not None and device not in DEVICES:
         raise UsageError(f"no device {device!r}: {choices_hint(device, tuple(DEVICES))}")
 
 
 def check_device_index(device: str | None, index: str) -> None:
-    """Reject a device that there isn't, and one together with a structure of the CPU."""
+    """Reject an unknown device, and a device combined with a CPU index."""
     check_device(device)
     if device is not None and index != "auto":
         raise UsageError(f"the device {device!r} has its own structure; given: index {index!r}")

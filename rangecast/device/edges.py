@@ -1,7 +1,7 @@
-"""Edges of attributes, at quantiles of bounds, and how the events of a batch are ordered by them.
+"""Edges of attributes, at quantiles of bounds, and the sort keys of events derived from them.
 
-`cuda/codes.cu` says what codes are. Edges decide the speed only, never the answer: boxes that come
-later are coded by the edges that are there.
+`cuda/codes.cu` defines codes. Edges affect only the speed, never the result: boxes added later are
+coded by the existing edges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEVELS = 2
 
 
 class Edges(NamedTuple):
-    """The edges of all filed attributes, as kernels take them."""
+    """Edges of all filed attributes, in the form that kernels take."""
 
     fine: F64
     first: I32
@@ -35,7 +35,7 @@ class Edges(NamedTuple):
 
 
 class KeyPlan(NamedTuple):
-    """Which bits the key of an event is made of."""
+    """Layout of the bits in the sort key of an event."""
 
     bits: int
     of_attribute: I32
@@ -43,14 +43,14 @@ class KeyPlan(NamedTuple):
 
 
 def _ends(lo: F64, hi: F64) -> F64:
-    """Return where ranges start or where what follows them does, in order."""
+    """Return the lower bounds of ranges and the next values after their upper bounds, sorted."""
     starts = lo[(lo > -MAX) & (lo <= MAX)]
     after = np.nextafter(hi[(hi >= -MAX) & (hi < MAX)], np.inf)
     return np.sort(np.concatenate([starts, after]))
 
 
 def distinct_edges(lo: F64, hi: F64) -> int:
-    """Return how many edges the bounds of an attribute would have."""
+    """Return the number of distinct edges from the bounds of an attribute."""
     return len(np.unique(_ends(lo, hi)))
 
 
@@ -59,7 +59,7 @@ def _quantiles(values: F64, count: int) -> F64:
 
 
 def edges_of(bounds: list[tuple[F64, F64]], max_coarse: int) -> Edges:
-    """Return the edges of attributes, given by the bounds of some boxes on each of them."""
+    """Return the edges of attributes, given the bounds of some boxes on each."""
     fine_edges, first, coarse_of, coarse_counts = [], [0], [], []
     for lo, hi in bounds:
         ends = _ends(lo, hi)
@@ -84,7 +84,7 @@ def edges_of(bounds: list[tuple[F64, F64]], max_coarse: int) -> Edges:
 
 
 def key_plan(coarse: I32, tiles: int) -> KeyPlan:
-    """Return the key for a batch: one attribute's halves after the other's, then quarters, ..."""
+    """Return the key plan of a batch: the attributes' highest bits first, interleaved."""
     bits = (tiles - 1).bit_length() + _EXTRA_BITS if tiles > 1 else 0
     of_attribute = np.zeros(len(coarse), np.int32)
     places = np.zeros((len(coarse), _KEY_BITS), np.int32)
@@ -99,7 +99,7 @@ def key_plan(coarse: I32, tiles: int) -> KeyPlan:
 
 
 def cells_between(edges: Edges, attribute: I64, lo: F64, hi: F64) -> I64:
-    """Return how many fine cells lie between the bounds of some terms, by filed attribute."""
+    """Return the number of fine cells between the bounds of each term."""
     between = np.zeros(len(lo), np.int64)
     for one in np.unique(attribute).tolist():
         some = attribute == one

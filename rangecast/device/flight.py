@@ -15,7 +15,7 @@ from rangecast.kernels.arrays import F64, AnyArray
 
 
 class Slot:
-    """Buffers of a piece in flight, which only grow, and its stream."""
+    """Stream and buffers of a piece in flight; buffers only grow."""
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
@@ -25,11 +25,11 @@ class Slot:
         """Those of them that were taken last, and their shapes."""
 
     def array(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        """Return an array of the device, whatever it contains."""
+        """Return a device array with arbitrary contents."""
         return self._taken(("device", name), shape, dtype, self.runtime.empty)
 
     def pinned(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-        """Return an array of the host."""
+        """Return a pinned host array."""
         taken: AnyArray = self._taken(("host", name), shape, dtype, self.runtime.pinned)
         return taken
 
@@ -91,5 +91,5 @@ class Flight:
 
     @property
     def has_room(self) -> bool:
-        """Whether all matches are in the lists."""
+        """Whether all matches fit into the lists."""
         return self.longest <= self.room

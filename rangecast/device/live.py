@@ -1,7 +1,7 @@
 """A set of subscriptions on a device: laid out once, then edited in place.
 
-A live set applies its edits lazily: before a question, what was added and removed since the last
-one. No part, no rebuild, and nothing that readers wait for but one another.
+A live set applies edits lazily: before each query, it applies those since the last one. There are
+no parts and no rebuilds, and readers wait only for each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DeviceSet:
     """Rows of a set on a device."""
 
     def __init__(self, device: str, dimensions: int, free: frozenset[int] = frozenset()):
-        """Attributes in `free` aren't compared: candidates are verified elsewhere."""
+        """`free`: attributes that aren't compared, as candidates are verified elsewhere."""
         self.runtime = open_device(device)
         self.dimensions = dimensions
         self.free = free
@@ -41,13 +41,13 @@ class DeviceSet:
 
     @property
     def memory(self) -> int:
-        """Bytes of the boxes on the device."""
+        """Device memory of the boxes, in bytes."""
         return 0 if self._boxes is None else self._boxes.memory
 
     # ---- edits
 
     def lay_out(self, arrays: RowArrays, rows: I64) -> None:
-        """Put these rows on the device, ascending, in place of all others."""
+        """Replace all rows on the device with these, ascending."""
         with self.turn, self._working():
             self._boxes = None
             self._idle.clear()  # their buffers are for the boxes of before
@@ -57,7 +57,7 @@ class DeviceSet:
             self._seen = Seen()
 
     def apply(self, arrays: RowArrays, added: I64, removed: I64) -> bool:
-        """Add rows behind the last one and remove others; whether there was room for them."""
+        """Append rows and remove others; return False, changing nothing, if there is no room."""
         assert self._boxes is not None
         with self.turn, self._working():
             terms = terms_of_rows(arrays, added, self.free)
@@ -69,7 +69,7 @@ class DeviceSet:
         return True
 
     def show(self, view: LiveView[Any, Any]) -> None:
-        """Have the rows that live in a view: apply the edits since the view before it."""
+        """Update to the rows of a view, by the edits since the previous view."""
         lineage, count, dead = self._shown
         now = view.lineage, view.count, view.dead
         if now == self._shown:
@@ -87,7 +87,7 @@ class DeviceSet:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Do work on a stream of its own, all of it."""
+        """Run work on a separate stream, and wait for it."""
         with self.runtime.device():
             with self._stream:
                 yield
@@ -97,7 +97,7 @@ class DeviceSet:
 
     @contextmanager
     def _searching(self) -> Iterator[Search]:
-        """Take buffers that no other search uses."""
+        """Yield a search with buffers that no other search uses."""
         assert self._boxes is not None
         boxes = self._boxes
         search = self._idle.pop() if self._idle else Search(boxes, self._seen)
@@ -107,7 +107,7 @@ class DeviceSet:
             self._idle.append(search)
 
     def matches(self, points: F64) -> Iterator[Found]:
-        """Yield (first event, offsets, rows) of events, piece by piece; rows ascend."""
+        """Yield (first event, offsets, rows) piece by piece; rows ascend."""
         with self._searching() as search:
             yield from search.matches(points)
 
@@ -117,7 +117,7 @@ class DeviceSet:
             return search.counts(points)
 
     def best(self, points: F64, k: int) -> Iterator[tuple[int, Best]]:
-        """Yield (first event, the k best) of events, piece by piece."""
+        """Yield (first event, top k) piece by piece."""
         assert self._boxes is not None
         assert self._arrays is not None
         with self.turn, self._working():

@@ -16,21 +16,21 @@ DeviceArray = Any
 
 
 class Kernels(Protocol):
-    """The program, compiled in one shape."""
+    """The kernels, compiled for one shape."""
 
     def launch(
         self, name: str, blocks: int | tuple[int, int], threads: int, *args: Any, shared: int = 0
     ) -> None:
-        """Start a kernel on the current stream: arrays, NumPy scalars, `None` for no array."""
+        """Launch a kernel on the current stream; args: arrays, NumPy scalars, or `None`."""
 
 
 class Stream(Protocol):
-    """Work that is done one after the other; as a context, it is the current one."""
+    """Work executed in order; as a context manager, makes this the current stream."""
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *error: object) -> Any: ...
     def synchronize(self) -> None:
-        """Wait until all of its work is done."""
+        """Wait until all work on the stream is done."""
 
 
 class Runtime(Protocol):
@@ -44,25 +44,25 @@ class Runtime(Protocol):
 
     @property
     def free_memory(self) -> int:
-        """Bytes that are free on the device, about."""
+        """Approximate free memory on the device in bytes."""
 
     def device(self) -> AbstractContextManager[Any]:
-        """Return a context in which this device is the current one of the thread."""
+        """Return a context that makes this device current for the thread."""
 
     def compile(self, shape: Shape) -> Kernels:
-        """Return the program in a shape; the first time takes about a second."""
+        """Return the kernels compiled for a shape; the first call takes about a second."""
 
     def new_stream(self) -> Stream:
-        """Return a stream beside all others."""
+        """Return a new stream, concurrent with all others."""
 
     def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        """Return an array whose contents are arbitrary."""
+        """Return an uninitialised array."""
 
     def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
         """Return an array of zeros, cleared on the current stream."""
 
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-        """Return an array of the host that copies don't wait for, and kernels can write to."""
+        """Return a pinned host array: copies are asynchronous, and kernels can write to it."""
 
     def copy_in(self, target: DeviceArray, given: AnyArray) -> None:
         """Copy to the device on the current stream."""
@@ -78,7 +78,7 @@ class Runtime(Protocol):
 
 
 def upload(runtime: Runtime, array: npt.ArrayLike, dtype: npt.DTypeLike) -> DeviceArray:
-    """Return a copy of an array on the device; never of size 0."""
+    """Return a copy of an array on the device, with room for at least one item."""
     given = np.ascontiguousarray(array, dtype)
     target = runtime.empty((max(1, len(given)), *given.shape[1:]), dtype)
     if given.size:

@@ -1,12 +1,12 @@
-"""Events in, matches, counts or the best out: pieces of a batch, several of them in flight.
+"""Search on a device: matches, counts or the top k of a batch, with several pieces in flight.
 
-A piece is copied to the device, coded and ordered; `match_sparse` finds its
-matches. While the ids of one piece travel to the host, the next piece is searched. Arrays of the
-host that are handed out are pinned memory from a pool: nothing is copied a second time.
+A piece is copied to the device, coded and sorted; `match_sparse` finds its matches. While the ids
+of one piece are copied to the host, the next piece is searched. Host arrays that are returned are
+pinned memory from a pool, so nothing is copied twice.
 
-How many matches an event has isn't known beforehand. Lists of the sparse search get room by what a
-sample and the pieces before had. If that wasn't enough, all matches are counted by then, and the
-search runs again and writes each to its place.
+The number of matches of an event isn't known beforehand. The lists of the sparse search are sized
+by a sample and by earlier pieces. If they overflow, all matches have been counted by then, and the
+search runs again and writes each match to its final place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Found = tuple[int, I64, I32]
 
 
 class Best(NamedTuple):
-    """The best of some events: (events, k), of which the first `counts` are there."""
+    """Top k of some events: (events, k), of which the first `counts` are valid."""
 
     rows: I32
     scores: F64
@@ -66,7 +66,7 @@ class Best(NamedTuple):
 
 @dataclass
 class Seen:
-    """Statistics of the searches so far: the next one plans by them."""
+    """Statistics of earlier searches, used to plan the next one."""
 
     mean: float = -1.0
     """Matches of an event; negative: nothing was searched yet."""
@@ -78,7 +78,7 @@ class Seen:
 
 @cache
 def splits_for(tiles: int, processors: int) -> int:
-    """Return into how many parts boxes are split, so that all processors have about the same."""
+    """Return the number of parts to split boxes into, so that all processors are busy."""
     if tiles >= 4 * processors:
         return 1
 
@@ -92,12 +92,12 @@ def splits_for(tiles: int, processors: int) -> int:
 
 @cache
 def _copying() -> ThreadPoolExecutor:
-    """Threads that copy: one alone doesn't fill the bus."""
+    """Return a pool of copying threads: a single one doesn't saturate the bus."""
     return ThreadPoolExecutor(_COPIERS, "rangecast-copy")
 
 
 class Search:
-    """Searches over the boxes of a device, one caller at a time."""
+    """Searches the boxes of a device; one caller at a time."""
 
     def __init__(self, boxes: DeviceBoxes, seen: Seen):
         self.boxes = boxes
@@ -153,7 +153,7 @@ class Search:
         return out
 
     def best(self, points: F64, k: int) -> Iterator[tuple[int, Best]]:
-        """Yield (first event, the k best) piece by piece; the boxes are ranked (`rank_by`)."""
+        """Yield (first event, top k) piece by piece; the boxes must be ranked (`rank_by`)."""
         self._look(points)
         size = self._size(_RANKED / max(self.seen.mean, 1.0))
         starts = iter(range(0, len(points), size))
@@ -184,7 +184,7 @@ class Search:
     # ---- plans
 
     def _look(self, points: F64) -> None:
-        """Count the matches of a sample, so that lists get their room."""
+        """Count the matches of a sample, to size the lists."""
         if not len(points) or (self.seen.mean >= 0 and len(points) <= _SMALL):
             return
         sample = points[:: max(1, -(-len(points) // EVENTS))]
@@ -197,22 +197,22 @@ class Search:
         self.seen.longest = max(float(counts.max()), _KEPT * self.seen.longest)
 
     def _note(self, flight: Flight) -> None:
-        """Remember what a piece had."""
+        """Update the statistics with a finished piece."""
         self.seen.mean = flight.total / flight.events
         if not flight.has_room:
             self.seen.longest = max(self.seen.longest, float(flight.longest * flight.splits))
         self.seen.met = int(flight.header[0]) / max(1, self.boxes.count * flight.tiles)
 
     def _room(self, splits: int) -> int:
-        """Return the room of a list."""
+        """Return the capacity of a list."""
         each = self.seen.longest / splits
         each += 6 * np.sqrt(each) if splits > 1 else 0.0  # parts are about even, not quite
         return -(-int(_MORE * each + 32) // 32) * 32
 
     def _size(self, events: float) -> int:
-        """Return how many events a piece has, so that its lists fit.
+        """Return the number of events in a piece, such that its lists fit into memory.
 
-        Where lists would take too much, there are none: matches are counted, and then placed.
+        If the lists would be too large, none are used: matches are counted, then placed.
         """
         fitting = self._budget // (4 * self._room(1))
         wanted = int(min(events, _MAX_PIECE, fitting if fitting >= _SMALL else events))
@@ -229,7 +229,7 @@ class Search:
         *,
         with_offsets: bool = False,
     ) -> Flight:
-        """Search a piece: its matches are in lists, its offsets made, its header on the way."""
+        """Start searching a piece: fill its lists, compute offsets, and send its header."""
         with slot.stream:
             flight = self._planned(slot, first, points, room, with_offsets)
             self._order(flight)
@@ -283,7 +283,7 @@ class Search:
         )
 
     def _stage(self, target: F64, points: F64) -> None:
-        """Copy events to pinned memory, on several threads if they are many."""
+        """Copy events to pinned memory, on several threads if there are many."""
         if points.nbytes < _THREADED_BYTES:
             np.copyto(target, points)
             return
@@ -292,7 +292,7 @@ class Search:
         list(_copying().map(lambda part: np.copyto(target[part], points[part]), some))
 
     def _order(self, flight: Flight) -> None:
-        """Put near events together."""
+        """Sort events so that near ones are together."""
         boxes, slot, events = self.boxes, flight.slot, flight.events
         plan, bits, places = boxes.key_plan(flight.tiles)
         if not plan.bits:
@@ -307,7 +307,7 @@ class Search:
         self._launch("place_events", events, keys, np.int32(events), histogram, flight.order)
 
     def _list_boxes(self, flight: Flight) -> None:
-        """List the boxes that some tiles may meet, where these are few."""
+        """List the boxes that groups of tiles may match, if these are few."""
         boxes, slot, tiles = self.boxes, flight.slot, flight.tiles
         if tiles < 2 * _TOGETHER or self.seen.met >= _SELECTIVE or not boxes.count:
             return
@@ -334,7 +334,7 @@ class Search:
         flight.lists = listed, stride, lengths, np.int32(_TOGETHER)
 
     def _search(self, flight: Flight, out: DeviceArray, places: DeviceArray) -> None:
-        """Write matches into lists, or to their places."""
+        """Write matches into lists, or to their final places."""
         boxes, shape = self.boxes, self.boxes.shape
         own, fine, cells = flight.coded
         work = flight.slot.array("work", 2, np.uint64)
@@ -352,7 +352,7 @@ class Search:
         )
 
     def _sum_up(self, flight: Flight) -> None:
-        """Make the offsets; send the header on its way."""
+        """Compute the offsets, and send the header to the host."""
         events, work = flight.events, flight.slot.array("work", 2, np.uint64)
         given = flight.counts, np.int64(flight.padded), np.int32(flight.splits), flight.order
         total = np.int32(events), flight.offsets, flight.starts, work
@@ -362,7 +362,7 @@ class Search:
     def _sum_offsets(
         self, flight: Flight, offsets: Any, work: Any, header: AnyArray, copy: AnyArray | None
     ) -> None:
-        """Sum up the counts of events; the host gets the header, and perhaps the offsets."""
+        """Turn counts into offsets; write the header, and a `copy` if given, to the host."""
         count, launch = flight.events + 1, self.boxes.kernels.launch
         blocks = -(-count // _SUMMED)
         of_blocks = flight.slot.array("sums of blocks", blocks, np.uint64)
@@ -372,7 +372,7 @@ class Search:
         self._launch("add_blocks", count, offsets, np.int32(count), of_blocks, work, header, copy)
 
     def _place(self, flight: Flight) -> tuple[DeviceArray, DeviceArray]:
-        """Search again, now that all matches are counted: each goes to its place."""
+        """Search again, with all matches counted, and write each to its final place."""
         slot = flight.slot
         with slot.stream:
             ids = self.runtime.empty(max(1, flight.total), np.int32)
@@ -389,7 +389,7 @@ class Search:
     # ---- answers
 
     def _finish(self, flight: Flight) -> None:
-        """Put the matches of a piece in order and on their way to the host."""
+        """Sort the matches of a piece, and start copying them to the host."""
         flight.slot.stream.synchronize()
         self._note(flight)
         if flight.has_room:
@@ -426,7 +426,7 @@ class Search:
         )
 
     def _unique(self, flight: Flight, ids: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-        """Return each subscription once: new offsets, new ids."""
+        """Deduplicate the subscriptions of each event; return new offsets and ids."""
         events = flight.events
         new = flight.slot.array("unique offsets", events + 1, np.int64)
         self.runtime.clear(new[:1])
@@ -444,7 +444,7 @@ class Search:
         return [(flight.first, offsets, rows)]
 
     def _match_small(self, points: F64) -> Iterator[Found]:
-        """Answer a small batch: ids are written to the host's memory as they are found."""
+        """Match a small batch: ids are written directly to host memory."""
         if not len(points):
             return
         slot = self._slots[0]
@@ -465,7 +465,7 @@ class Search:
         yield from self._taken(flight)
 
     def _take_best(self, flight: Flight, k: int, ids: DeviceArray, places: DeviceArray) -> None:
-        """Find the best of a piece, and send them on their way."""
+        """Select the top k of a piece, and start copying them to the host."""
         boxes, slot, events = self.boxes, flight.slot, flight.events
         with slot.stream:
             rows = slot.array("best rows", (events, k), np.int32)
@@ -484,5 +484,5 @@ class Search:
         flight.out = [*out]
 
     def _launch(self, name: str, threads: int, *args: Any) -> None:
-        """Start a kernel with a thread for each of some."""
+        """Launch a kernel with this number of threads."""
         self.boxes.kernels.launch(name, -(-threads // _THREADS), _THREADS, *args)

@@ -1,4 +1,4 @@
-"""The kernels' source, and the shape that they are compiled in for a set and a device."""
+"""Source of the kernels, and the constants they are compiled with for a set and a device."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
 
     @property
     def macros(self) -> dict[str, int]:
-        """Constants of the source."""
+        """Constants as macros of the source."""
         return {
             "LANES": self.lanes,
             "CHUNK": self.chunk,
@@ -59,27 +59,27 @@ class Shape(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block that matches."""
+        """Shared memory of a matching block in bytes."""
         fixed = _fixed_bytes(self.lanes, self.chunk)
         return fixed + _attribute_bytes(self.codes_shared, self.table_rows) * self.filed
 
 
 def _fixed_bytes(lanes: int, chunk: int) -> int:
-    """Bytes that don't depend on attributes: of `match_sparse`, which takes more than the dense."""
+    """Return the shared memory that doesn't depend on attributes, for `match_sparse`."""
     record = 2 * lanes + (lanes + 3) // 4 + 1
     return 4 * (2 * chunk * record + _RING + EVENTS + 64) + 32 * _QUEUE * 8
 
 
 def _attribute_bytes(codes_shared: bool, table_rows: int) -> int:
-    """Bytes of an attribute: its rows, its hull, and perhaps its codes."""
+    """Return the shared memory per attribute: its rows, its hull, and codes if shared."""
     return table_rows * EVENTS // 8 + 8 + (2 * EVENTS if codes_shared else 0)
 
 
 def shape_for(lanes: int, attributes: int, edges: int, shared_memory: int) -> Shape:
-    """Return the shape for boxes that mention some attributes, on a device.
+    """Return the shape for boxes with this many lanes and attributes, on a device.
 
-    edges           coarse edges that an attribute can use, at most
-    shared_memory   bytes that a block may have
+    edges           max number of coarse edges that an attribute can use
+    shared_memory   max shared memory of a block in bytes
     """
     filed = max(1, min(attributes, MAX_FILED))
     best: Shape | None = None
@@ -104,6 +104,6 @@ def shape_for(lanes: int, attributes: int, edges: int, shared_memory: int) -> Sh
 
 @cache
 def source() -> str:
-    """Return the program."""
+    """Return the source of all kernels."""
     folder = Path(__file__).parent / "cuda"
     return "\n".join((folder / f"{name}.cu").read_text("utf-8") for name in FILES)

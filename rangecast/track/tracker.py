@@ -264,9 +264,9 @@ class Tracker:
             raise UsageError(f"{column!r} takes numbers; given: {given.type}") from None
 
     def advance(self, moment: Any) -> Transitions:
-        """Let event time pass: no event before this moment comes any more.
+        """Advance event time to a moment: no earlier event will arrive.
 
-        moment   a datetime or an ISO 8601 text; one that has passed changes nothing
+        moment   a datetime or an ISO 8601 text; one in the past changes nothing
         """
         return self._advance(micros_of(moment))
 

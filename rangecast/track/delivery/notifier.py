@@ -152,7 +152,7 @@ class Notifier:
         return notifications
 
     def advance(self, moment: Any) -> list[Notification]:
-        """Advance event time to a moment: no earlier transition will arrive. Return what is due.
+        """Advance event time to a moment: no earlier transition will arrive.
 
         moment   a datetime or an ISO 8601 text; one in the past changes nothing
         """
