@@ -185,10 +185,10 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
             some = np.flatnonzero(off[:, axis])
             low, high, at = lo[some, axis], hi[some, axis], float(point[axis])
             bound = np.where(low > at, low, high)
-            with np.errstate(over="ignore", invalid="ignore"):
-                gap = np.abs(bound - at)
-                scale = _DAY if isinstance(attribute, Timestamp) else max(abs(at), 1.0)
-                share[some, axis] = np.nan_to_num(gap / (gap + scale), nan=1.0)
+            scale = _DAY if isinstance(attribute, Timestamp) else max(abs(at), 1.0)
+            with np.errstate(invalid="ignore"):
+                gap = np.abs(bound / 4 - at / 4)  # a quarter: the largest numbers don't overflow
+                share[some, axis] = np.nan_to_num(gap / (gap + scale / 4), nan=1.0)
     lack: C128 = off.sum(axis=1) + 1j * (share * off).sum(axis=1)
     return lack
 

@@ -104,6 +104,7 @@ def test_the_alternative_named_as_nearest_lacks_least(case):
 @pytest.mark.parametrize(
     ("filter_text", "event", "nearest"),
     [
+        ("price = -1.7e308 or price = -1.5e308", {"price": 1.7e308}, "price = -1.5e+308"),
         ("price < 1 or price > 8", {"price": 7}, "price > 8"),
         ("price < 1 or price > 8", {"price": 1.5}, "price < 1"),
         ("n < 5 and price < 2 or n > 90 and price < 2", {"n": 80, "price": 1}, "n >= 91"),
