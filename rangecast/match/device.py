@@ -28,7 +28,7 @@ class OnDevice:
     """Matching index on a device."""
 
     def __init__(self, boxes: Boxes, device: str = "cuda"):
-        """Create the index; the first query opens the device, in its own process."""
+        """Create the index; the device is opened lazily, in the process of the first query."""
         check_device(device)
         self.name = device
         self.boxes = boxes

@@ -314,7 +314,7 @@ def _leaf_volume(low: F64, high: F64, order: I64) -> float:
 
 
 def _build_levels(low: U16, high: U16, ends: U16) -> tuple[U64, U16, I64, list[int]]:
-    """Return lines of all levels, leaves first, their axes, line offsets by node, and level starts.
+    """Return lines of all levels, leaves first, their axes, lines per node, and level starts.
 
     `ends` are the upper codes of an unbounded box.
     """

@@ -30,7 +30,7 @@ class OnDevice:
     """Ranking index on a device: the top k matches by score."""
 
     def __init__(self, boxes: Boxes, device: str = "cuda", *, relaxed: bool = False):
-        """Create the index; the first query opens the device, in its own process."""
+        """Create the index; the device is opened lazily, in the process of the first query."""
         check_device(device)
         if relaxed:
             raise UsageError(NOT_ON_A_DEVICE)

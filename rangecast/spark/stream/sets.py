@@ -1,4 +1,4 @@
-"""Which subscriptions answer a batch: the version that it is pinned to, or one set for all.
+"""Subscriptions that answer a batch: the version it is pinned to, or one set for all batches.
 
 A set says what its versions are (`VersionedSet`, `FixedSet`, `CoveredSet`); `ReadySets` builds the
 structures of a step over them, and `MergedSet` the summaries that filter events.
@@ -254,7 +254,7 @@ class Summed(NamedTuple):
 
 
 class MergedSet:
-    """The summary of a set, version by version: it drops events that match nothing."""
+    """Summary of each version of a set, which filters out events that match nothing."""
 
     def __init__(self, of: Subscriptions, **options: Any):
         self.of = of

@@ -113,7 +113,7 @@ def encode(subscriptions: DataFrame, space: Space, folder: Path | None = None) -
 def encode_here(
     subscriptions: DataFrame, space: Space, rejected: RejectedRows | None = None
 ) -> Boxes:
-    """Encode subscriptions with numeric bounds on the driver."""
+    """Encode subscriptions on the driver; they must be bounds, none of them words."""
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
     batches = [_encoded(space, batch, kind) for batch in subscriptions.toArrow().to_batches()]

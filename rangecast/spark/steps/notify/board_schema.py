@@ -33,12 +33,12 @@ class BoardSchema:
     space: Space | None
 
     def __post_init__(self) -> None:
-        """Reject a space that objects can't lie in."""
+        """Reject a space that can't hold objects."""
         _ = self.files
 
     @property
     def files(self) -> BoardTables:
-        """The reader of objects, updates and interests."""
+        """Reader of objects, updates and interests."""
         return board_tables(self.space)
 
     @property
@@ -53,7 +53,7 @@ class BoardSchema:
         return ["id", *filters, *self.files.bound_names, "k"]
 
     def check_interests(self, frame: DataFrame, what: str, more: Sequence[str] = ()) -> None:
-        """Reject columns of interests that are missing or mean nothing."""
+        """Reject missing and unknown columns of interests."""
         needed = ("id", "position_lo", "position_hi") if self.space is None else ("id",)
         need(frame, (*needed, *more), what)
         known = [*self._interest[:1], *more, *self._interest[1:]]
@@ -108,7 +108,7 @@ def id_type(kind: str) -> pa.DataType:
 
 
 def worded(wrong: RejectedRow, data: Any) -> str:
-    """Return what is wrong with a row."""
+    """Return the error of a row as text."""
     return f"column {wrong.column!r}: {wrong.reason}; given: {data}"
 
 

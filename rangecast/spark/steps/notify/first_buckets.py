@@ -25,7 +25,7 @@ SHARED = "give a folder on a file system that the driver and all workers mount"
 def first_boxes(
     session: SparkSession, board_schema: BoardSchema, interests: DataFrame | NewInterests, k: int
 ) -> tuple[DataFrame, str]:
-    """Return the boxes of the first interests, and of which type their ids are."""
+    """Return the boxes of the initial interests, and the type of their ids."""
     if not isinstance(interests, DataFrame):
         kind = "bigint" if pa.types.is_integer(interests.ids.type) else "string"
         return session.createDataFrame(boxes_of(interests, k, kind)), kind
@@ -66,13 +66,13 @@ def sorted_strips(folder: Path, boxes: DataFrame, most: int) -> tuple[list[Path]
 
 
 def strips_of(folder: Path) -> dict[Path, int]:
-    """Return the files of boxes that have some, and how many."""
+    """Return the non-empty files of boxes, and the number of boxes in each."""
     rows = {path: pq.read_metadata(path).num_rows for path in folder.glob("*.parquet")}
     return {path: count for path, count in rows.items() if count}
 
 
 def bucket_maker(folder: Path, board: Board) -> Callable[[Path], list[Any]]:
-    """Return what makes a bucket of a file of boxes, with lists of the objects of a board."""
+    """Return a function that builds a bucket from a file of boxes, with the lists of a board."""
 
     def make(strip: Path) -> list[Any]:
         found = pq.ParquetFile(strip).read()

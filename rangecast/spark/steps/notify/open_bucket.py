@@ -77,7 +77,7 @@ def make_bucket(folder: Path, table: pa.Table, entries: Entries) -> Bucket:
 
 
 def cut(folder: Path, table: pa.Table, entries: Entries, most: int) -> list[Bucket]:
-    """Write boxes of interests with their lists as buckets of at most this many."""
+    """Split boxes of interests with their lists into buckets of at most `most` boxes."""
     order = _in_order(points_of(table))
     pieces = np.array_split(order, -(-len(order) // most)) if len(order) else []
     return [make_bucket(folder, table.take(piece), entries.take(piece)) for piece in pieces]

@@ -1,4 +1,4 @@
-"""A Delta table of subscriptions as the source of edits: its changes, version by version.
+"""Edits from a Delta table of subscriptions: its changes, version by version.
 
 The first call puts all rows of the table into the folder of edits, each later one what changed
 since (delta-rs reads it from the change data feed, or from the files that came and went). A file of

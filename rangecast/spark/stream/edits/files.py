@@ -1,4 +1,4 @@
-"""Edits of a set that come by a stream, such as a topic: each batch becomes a file of edits.
+"""Edits from a stream, such as a Kafka topic: each batch becomes a file of edits.
 
 The file has the name of its batch and stream, and is put in place by a rename; so a batch that is
 run again adds nothing. `store.edits` applies it like any other, before the next batch of events.

@@ -1,4 +1,4 @@
-"""A space of a server as the source of edits: before each batch, what changed since the one before.
+"""Edits from a server's space: before each batch, the changes since the previous batch.
 
 A call lists the subscriptions of the space, each with the position of the edit that made it what it
 is. What is new, changed or gone becomes a file of edits, put in place by a rename; then the

@@ -131,7 +131,7 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
 
 
 def _chosen(at: str, text: str | None, some: Sequence[str], usual: Sequence[str], what: str) -> str:
-    """Return the name that is given, or the only one that fits."""
+    """Return the given name, or the only one that fits."""
     if text is None:
         if len(usual) == 1:
             return usual[0]
@@ -205,7 +205,7 @@ def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
 
 
 def described(graph: Graph) -> list[str]:
-    """Return a line for each step: what it takes, and where its rows go."""
+    """Return one line per step: its inputs and its sinks."""
     lines = []
     for name, node in graph.nodes.items():
         takes = node.takes if node.of is None else f"{node.takes}, {node.of}"
@@ -218,7 +218,7 @@ def described(graph: Graph) -> list[str]:
 
 
 def missing_files(graph: Graph) -> list[str]:
-    """Return which files on this machine are named and aren't there, with their keys."""
+    """Return the local files that are named but don't exist, with their keys."""
     named: list[tuple[str, str | Path | None]] = [
         (f"source[{index}].path", getattr(source, "path", None))
         for index, source in enumerate(graph.sources.values())

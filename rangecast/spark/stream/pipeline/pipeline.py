@@ -82,7 +82,7 @@ _LINE = Space([POSITION])
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline, as its TOML file describes it. Make one with `Pipeline.load`."""
+    """Pipeline described by a TOML file; create it with `Pipeline.load`."""
 
     space: Space
     settings: Settings
@@ -105,7 +105,7 @@ class Pipeline:
 
     @cached_property
     def sinks(self) -> dict[str, list[Sink]]:
-        """Where the rows of each step go."""
+        """Sinks of each step."""
         return {name: [sink.sink for sink in node.sinks] for name, node in self.graph.nodes.items()}
 
     def run(self, session: SparkSession, report: Report = lambda _: None) -> None:
@@ -169,7 +169,7 @@ class Pipeline:
 
 
 class _Build:
-    """The parts of a pipeline that is run, each made once."""
+    """Parts of a running pipeline, each built once."""
 
     def __init__(self, pipeline: Pipeline, session: SparkSession):
         self._pipeline = pipeline
@@ -248,7 +248,7 @@ class _Build:
         return self._merged[source, name]
 
     def set_of(self, name: str) -> Subscriptions:
-        """Return a set, or what a step `cover` leaves of one."""
+        """Return a set, or the uncovered subscriptions that a `cover` step leaves."""
         if name not in self._sets:
             graph = self._pipeline.graph
             if name in graph.nodes:
@@ -287,7 +287,7 @@ class _Build:
         return self._beside_checkpoint("sets", table.name, "edits")
 
     def _beside_checkpoint(self, *names: str) -> Path | None:
-        """Return a folder of the stream's own; a batch job has none."""
+        """Return the stream's own folder; a batch job has none."""
         stream = self._pipeline.settings.stream
         return None if stream is None else Path(stream.checkpoint, *names)
 
