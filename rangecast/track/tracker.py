@@ -427,9 +427,9 @@ class Tracker:
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the state, the waiting events and all settings as a snapshot folder.
+        """Write the state, the waiting events and all settings as a snapshot folder, atomically.
 
-        It is there whole or not at all. The subscriptions are the engine's own: save it, too.
+        Subscriptions aren't included: save the engine, too.
         """
         save_tracker(path, self.saved(), overwrite=overwrite)
 

@@ -1,12 +1,12 @@
 """Snapshots: the state at one seq, so that a start needs only the log after it.
 
-    data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, repeats
-    data/snapshot-<seq>/space-<n>/     the boxes of a space's subscriptions
-    data/snapshot-<seq>/tracks-<n>/    the objects that are tracked in a space
-    data/snapshot-<seq>/sums.json      the checksums of these
+    data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, dedup
+    data/snapshot-<seq>/space-<n>/     boxes of a space's subscriptions
+    data/snapshot-<seq>/tracks-<n>/    tracked objects of a space
+    data/snapshot-<seq>/sums.json      checksums of these files
 
-A snapshot is there whole or not at all. One that was damaged since isn't used: an earlier one, or
-the log from its beginning, serves instead.
+Snapshots are written atomically. A damaged one isn't used: an earlier snapshot, or the log from its
+beginning, is used instead.
 """
 
 from __future__ import annotations

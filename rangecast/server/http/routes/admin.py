@@ -98,7 +98,7 @@ async def list_tokens(request: Request) -> Any:
 
 @router.post("/v1/tokens")
 async def make_token(request: Request, token: GivenToken) -> Response:
-    """Create a token. Its secret is shown this once. From the first one on, a token is needed."""
+    """Create a token. Its secret is shown only once. After the first one, requests need a token."""
     allowed(request, "admin")
     core: Core = request.app.state.core
     check_name("tenant", token.tenant)

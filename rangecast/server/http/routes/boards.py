@@ -148,9 +148,9 @@ async def delete_interest(request: Request, board: str, name: str) -> Any:
 
 @router.post("/{board}/interests:bulk")
 async def bulk(request: Request, board: str, strict: bool = False) -> Response:
-    """Create or replace many: NDJSON or a JSON list; invalid ones are rejected one by one,
-    or (`?strict=true`) all are. With `If-None-Match: *` all of them must be new, with
-    `If-Match: *` none may be.
+    """Create or replace many interests: NDJSON or a JSON list. Invalid rows are rejected
+    individually; with `?strict=true` one invalid row rejects all. `If-None-Match: *` requires all
+    of them to be new, `If-Match: *` requires all to exist.
     """
     caller, core, entry = _board(request, board, "subscribe")
     body = await read_body(request)
@@ -216,7 +216,7 @@ async def best(
     position_hi: float | None = None,
     k: int | None = None,
 ) -> Any:
-    """Return the k best objects of a range of positions or of a filter, which isn't saved."""
+    """Return the top k objects in a range of positions or matching a filter; nothing is stored."""
     caller, core, entry = _board(request, board, "read")
     core.quotas.check_length(caller.tenant, filter)
     where = (position_lo, position_hi) if entry.space is None else (filter or "true",)

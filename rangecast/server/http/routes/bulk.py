@@ -78,13 +78,13 @@ async def bulk(
     consumer: str = "",
     create_consumer: bool = False,
 ) -> Response:
-    """Create or replace many: NDJSON or a JSON list of `{"id", "filter", ...}`, or a table:
-    CSV, Parquet or an Arrow stream with the columns of a file of subscriptions, and `consumer` and
-    `ttl`. Those that can't be used are rejected one by one, or (`?strict=true`) all are. With
-    `If-None-Match: *` all of them must be new, with `If-Match: *` none may be.
+    """Create or replace many subscriptions: NDJSON or a JSON list of `{"id", "filter", ...}`, or a
+    table (CSV, Parquet or an Arrow stream) with the columns of a subscriptions file, `consumer` and
+    `ttl`. Invalid rows are rejected individually; with `?strict=true` one invalid row rejects all.
+    `If-None-Match: *` requires all of them to be new, `If-Match: *` requires all to exist.
 
-    `?consumer=` gets the matches of those that name no consumer. With `?create_consumer=true`,
-    consumers that don't exist are created with them.
+    `?consumer=` is the consumer of rows that name none. With `?create_consumer=true`, missing
+    consumers are created with the subscriptions.
     """
     caller = allowed(request, "subscribe")
     core: Core = request.app.state.core
@@ -115,8 +115,8 @@ async def bulk(
 async def patch_bulk(
     request: Request, space: str, strict: bool = False, consumer: str = ""
 ) -> Response:
-    """Change many: bodies are as of POST, and all of them must exist. The scores, weights,
-    consumers and ttls that aren't given stay.
+    """Change many subscriptions: the body is as for POST, and all of them must exist. Scores,
+    weights, consumers and ttls that aren't given stay unchanged.
     """
     caller = allowed(request, "subscribe")
     core: Core = request.app.state.core

@@ -154,10 +154,10 @@ async def acknowledge(request: Request, name: str, body: Position) -> Any:
 
 @router.post("/{name}/seek")
 async def seek(request: Request, name: str, body: Seek) -> Any:
-    """Move a consumer: to 'start', 'now' or a position, back or forth.
+    """Move a consumer to 'start', 'now' or a position, backward or forward.
 
-    Events before now are matched with the historical subscriptions, those that lived then, or
-    (`"subscriptions": "current"`) with those that live now.
+    Past events are matched with the historical subscriptions, those that were live at the time, or
+    (`"subscriptions": "current"`) with the current ones.
     """
     caller, core = allowed(request, "subscribe"), _core(request)
     consumer = not_linked(core.registry.consumer(caller.tenant, name))

@@ -48,8 +48,8 @@ async def publish(
 ) -> Response:
     """Publish events: JSON, NDJSON, CloudEvents or an Arrow stream.
 
-    The answer comes when they are durable (`?wait=matches`: and matched). Events that can't be used
-    are rejected one by one; with `?strict=true` all are.
+    The response is sent when they are durable (with `?wait=matches`, when they are also matched).
+    Invalid events are rejected individually; with `?strict=true` one invalid event rejects all.
     """
     caller = allowed(request, "publish")
     core: Core = request.app.state.core
@@ -83,7 +83,7 @@ async def publish(
 
 @router.post("/{space}/events:match")
 async def match(request: Request, space: str, ignore_unknown: bool = False) -> Response:
-    """Return which subscriptions match events, up to 1,000,000 in all; nothing is stored."""
+    """Return the subscriptions that match each event, up to 1,000,000 in all; nothing is stored."""
     return await _asked(request, space, ignore_unknown=ignore_unknown)
 
 
@@ -96,10 +96,10 @@ async def rank(
     combine: str = "sum",
     ignore_unknown: bool = False,
 ) -> Response:
-    """Return the k best subscriptions of events, with their scores; nothing is stored.
+    """Return the top k subscriptions of each event, with their scores; nothing is stored.
 
-    `k` times the events is at most 1,000,000. `combine`: what of the weights a relaxed ranking is
-    by: their `sum`, `product`, `min` or `max`.
+    `k` times the number of events is at most 1,000,000. `combine`: how a relaxed ranking combines
+    weights: `sum`, `product`, `min` or `max`.
     """
     check_integer("k", k, 1, 10_000)
     options: Any = {"relaxed": relaxed, "combine": combine}

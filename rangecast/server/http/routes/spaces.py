@@ -84,7 +84,7 @@ async def get_space(request: Request, space: str) -> Response:
 async def put_space(request: Request, space: str) -> Any:
     """Create a space, or add attributes and categories to it: TOML, or JSON of the same shape.
 
-    `track`: the key and the time by which its objects are tracked.
+    `track`: the key and time columns by which objects are tracked.
     """
     caller = allowed(request, "admin")
     body = await read_body(request, SPACE_BYTES)

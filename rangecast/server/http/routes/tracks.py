@@ -16,9 +16,9 @@ router = APIRouter(prefix="/v1/spaces")
 
 @router.get("/{space}/transitions")
 async def list_transitions(request: Request, space: str, limit: int = RECENT) -> Any:
-    """List the newest transitions of a space, the newest first: those since the server started.
+    """List the most recent transitions of a space since the server started, newest first.
 
-    A consumer gets all of its own; this is to look at.
+    Use it for inspection; to receive every transition, use a consumer.
     """
     caller = allowed(request, "read")
     core: Core = request.app.state.core
