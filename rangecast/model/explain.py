@@ -270,5 +270,5 @@ def _gap(attribute: Attribute, start: float, end: float) -> Any:
     if abs(start) == MAX or abs(end) == MAX:
         return math.inf
     if isinstance(attribute, Number):
-        return float(f"{end - start:.12g}")
+        return float(f"{float(end) - float(start):.12g}")  # of floats: inf, without a warning
     return attribute.value(end) - attribute.value(start)
