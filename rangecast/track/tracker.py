@@ -52,16 +52,16 @@ _MIN_PRUNED = 4096
 class Tracker:
     """Transitions of objects into and out of the subscriptions of an engine.
 
-    key        column of events that names the object: integers or texts
+    key        column of events that identifies the object: integers or texts
     time       timestamp of the space that orders the events of an object
-    rule       rule of all subscriptions that have none of their own
+    rule       default rule, for subscriptions that have none of their own
     rules      subscription -> its own rule
     after      an object that was silent for longer has left everything
-    lateness   how far behind the newest event an event may come; events wait this long for earlier
-               ones. `None`: events of an object come in order, and none waits
-    inside     report each event of a stay as `inside`, too
-    accuracy   column of events with the accuracy of their place, in metres of a location, in units
-               of a point; or attribute -> column. An event that may be on either side of a border
+    lateness   how far behind the newest event an event may arrive; events wait this long for
+               earlier ones. `None`: events of an object arrive in order, and none waits
+    inside     also report each event of a stay as `inside`
+    accuracy   column of events with the accuracy of their place, in metres for a location, in units
+               for a point; or attribute -> column. An event that may be on either side of a border
                changes nothing
     """
 
@@ -472,7 +472,7 @@ class Tracker:
 
     @classmethod
     def restored(cls, saved: Saved, engine: Engine, edited: Collection[Id] = ()) -> Tracker:
-        """Return a tracker that continues from a saved one, as `open` does.
+        """Return a tracker that continues from a saved state, as `open` does.
 
         edited   subscriptions whose filter has changed since the save
         """

@@ -1,12 +1,12 @@
 """The commit pipeline: admits, writes, applies and matches requests, and dispatches messages.
 
-    requests --> committer --> log --> matcher --> hand out
+    requests --> committer --> log --> matcher --> dispatch
                  (a thread)            (a thread)
 
-The committer takes all that waits, judges it, writes it as one group and waits for the disk; while
-it waits, the next group gathers. So there is no timer, and the busier the server, the larger the
-groups. The matcher applies edits and matches events in the order of the log: an event meets exactly
-the subscriptions of its seq. What waits for either is bounded by bytes.
+The committer takes all pending requests, checks them, writes them as one group and waits for the
+disk; meanwhile the next group collects. So there is no timer, and the busier the server, the larger
+the groups. The matcher applies edits and matches events in log order: an event is matched with
+exactly the subscriptions as of its seq. Both queues are bounded by bytes.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class CommitPipeline:
     def coalesce_wakeups(self, soon: Callable[[Callable[[], None]], object]) -> None:
         """Batch the submissions of this thread in one turn of its event loop.
 
-        `soon` calls a function at the end of a turn. To wake the committer for each request of it
-        would take longer than all else that the loop does for them.
+        `soon` calls a function at the end of a turn. Waking the committer for each request would
+        take longer than everything else that the loop does for it.
         """
         self._soon, self._loop_thread = soon, threading.get_ident()
 
@@ -246,9 +246,9 @@ class CommitPipeline:
             self.fail(error)
 
     def fail(self, error: BaseException, requests: Iterable[Request] = ()) -> None:
-        """Stop because of an unrecoverable error. `requests`: the requests it has met.
+        """Stop because of an unrecoverable error. `requests`: the requests that it affects.
 
-        They are answered last: a client that retries then is rejected.
+        They are answered last, so that a client that retries is rejected.
         """
         with self._change:
             self._failure = error
