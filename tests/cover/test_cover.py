@@ -92,9 +92,16 @@ def play(
     check_state(graph, right)
 
 
+LONG = [
+    pytest.param("zcurve", marks=pytest.mark.soak) if index == "zcurve" else index
+    for index in INDEXES
+]
+"""The Z-curve takes half a minute for a long trace."""
+
+
 @pytest.mark.conformance
 @pytest.mark.parametrize("k", GRAPHS)
-@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("index", LONG)
 def test_a_long_trace_gives_what_the_definition_gives(index, k):
     rng = np.random.default_rng(5)
     for d in (1, 3):

@@ -331,6 +331,7 @@ def test_shapes_on_both_sides_of_the_antimeridian_are_shown_together(
     page.close()
 
 
+@pytest.mark.soak
 def test_thousands_of_shapes(browser: Browser, other: str) -> None:
     with Client(other, space="wide") as client:
         client.subscribe_many(

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.server.servers import ROOT, cluster, environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.soak]
 
 CODE = """
 import os

@@ -82,6 +82,7 @@ def test_every_step_is_right_on_connect(connect):
     assert shipped, "the workers found what was shipped somewhere else"
 
 
+@pytest.mark.soak
 def test_pipelines_run_on_connect_and_outlive_their_clients(connect):
     """A batch job; a stream whose client is killed; functions and lists of the client."""
     url, folder, run_client = connect

@@ -145,6 +145,7 @@ main()
 """
 
 
+@pytest.mark.soak
 def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) -> None:
     """Each has to know of the edits that were acknowledged before an event was sent."""
     from confluent_kafka import Producer

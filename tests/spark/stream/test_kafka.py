@@ -118,6 +118,7 @@ def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be
     assert len(done) == 4
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.xdist_group("kafka")
