@@ -28,11 +28,10 @@ def test_arrays_are_read_only_and_counted_before_and_after_a_pickle(name):
     assert ask(again, points) == ask(built, points)
     for one in (built, again):
         arrays = arrays_of(one)
-        if not name.startswith("rank ir"):  # which is edited in place
-            assert all(array.readonly for array in arrays)
+        assert all(array.readonly for array in arrays)
         held, given = (sum(map(len, each)) for each in (arrays, arrays_of(boxes)))
-        # It may leave out the boxes that it was given, and scratch of a fixed size.
-        assert held - given - 600 <= one.memory <= held
+        # It may leave out the boxes that it was given, and a few numbers.
+        assert held - given - 64 <= one.memory <= held
 
 
 @pytest.mark.parametrize("name", MATCHERS)

@@ -77,6 +77,8 @@ class _Columns:
         self.worth = self._worth(boxes)
         self.levels = levels_of(self.worth if relaxed else None)
         self.most, self.terms = 1, 0
+        self.deepest: I64 = np.zeros(2, np.int64)
+        self.path: I64 = np.empty(2 * LEVELS, np.int64)
         self.first_term: I64 = np.zeros(1, np.int64)
         self.axis: I32 = np.zeros(0, np.int32)
         self.term_lo, self.term_hi = np.zeros(0), np.zeros(0)
@@ -166,8 +168,6 @@ class IrTrees(Trees):
         self._branching = branching
         self._columns: _Columns | None = None
         self._pool: Bundle[Pool] | None = None
-        self._deepest: I64 = np.array([self._shape.depth, self._shape.levels])
-        self._path: I64 = np.empty(2 * LEVELS, np.int64)
         self._edits, self._built = 0, len(boxes.lo)
 
     @property
@@ -217,7 +217,7 @@ class IrTrees(Trees):
         spans = [np.arange(*columns.box_offsets[row : row + 2]) for row in which.tolist()]
         boxes = np.concatenate([np.zeros(0, np.int64), *spans])
         edits = Bundle(columns.edits_of(boxes))
-        drop_boxes(self._pool.table, edits.table, self._branching, self._path)
+        drop_boxes(self._pool.table, edits.table, self._branching, columns.path)
         columns.is_live[which] = False
         self._settle(len(which))
 
@@ -225,6 +225,7 @@ class IrTrees(Trees):
         """Return the columns; the first edit copies what was built."""
         if self._columns is None:
             self._columns = _Columns(self.boxes, relaxed=self._lookup is not None)
+            self._columns.deepest[:] = self._shape.depth, self._shape.levels
             self._load(self.source.arrays)
         return self._columns
 
@@ -242,11 +243,11 @@ class IrTrees(Trees):
         self._pool = pool.replaced(owner=columns.owner, worth=columns.worth)
 
     def _add(self, edits: Edits) -> None:
-        bundle, done = Bundle(edits), 0
+        bundle, done, columns = Bundle(edits), 0, self._editable()
         while done < len(edits.box):
             assert self._pool is not None
             self._pool = with_room(self._pool, self._branching)
-            how = self._branching, self._path, self._deepest
+            how = self._branching, columns.path, columns.deepest
             done = add_boxes(self._pool.table, bundle.table, done, *how)
 
     def _settle(self, edits: int) -> None:
@@ -254,18 +255,18 @@ class IrTrees(Trees):
         columns = self._columns
         assert columns is not None
         self._edits += edits
-        is_deep = self._deepest[0] > _DEEP and self._edits > self._built // _DEEP
+        is_deep = columns.deepest[0] > _DEEP and self._edits > self._built // _DEEP
         if is_deep or self._edits > max(_BUILT_ANEW, self._built):
             axes = columns.axes()
             trees = [_tree(axis, self._branching) for axis in axes]
             source = joined(trees, self.boxes, relaxed=columns.relaxed)
             self._load(source)
             shape = Shape.of(Bundle(source))
-            self._deepest = np.array([shape.depth, shape.levels])
+            columns.deepest[:] = shape.depth, shape.levels
             self._edits, self._built = 0, sum(len(axis.box) for axis in axes)
         assert self._pool is not None
         self.source = walkable(self._pool.arrays)
-        depth, levels = self._deepest.tolist()
+        depth, levels = columns.deepest.tolist()
         self._shape = Shape(depth, levels, depth)
 
     def _look_up(self) -> None:
