@@ -145,12 +145,17 @@ class Engine(LiveSet):
         coordinates = np.asarray(points, np.float64, order="C")
         if coordinates.shape == self._one and threads == 1:
             return Matches(self._match_one(view, coordinates), None, None, view.lists)
+        parts = self._match(view, self._checked(coordinates), threads)
+        return Matches(parts, None, None, view.lists)
+
+    def _checked(self, points: F64) -> F64:
+        coordinates = np.asarray(points, np.float64, order="C")
         if coordinates.ndim != 2 or coordinates.shape[1] != len(self.space) or has_nan(coordinates):
             raise UsageError(
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
                 f"given: {coordinates.shape}"
             )
-        return Matches(self._match(view, coordinates, threads), None, None, view.lists)
+        return coordinates
 
     def _match_one(self, view: View, point: F64) -> I32:
         if self._on_device is None:
@@ -172,10 +177,10 @@ class Engine(LiveSet):
     def count(
         self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
     ) -> int:
-        """Return the number of subscriptions that match one event, without listing them.
+        """Return the number of subscriptions that match one event; options are those of `match`.
 
-        Counting subscriptions that mention at most two attributes takes a few microseconds, however
-        many match; others are enumerated. The options are those of `match`.
+        Subscriptions on at most two attributes are counted in a few microseconds, however many
+        match; others are enumerated.
         """
         view = self._view
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
@@ -192,6 +197,10 @@ class Engine(LiveSet):
         view = self._view
         points = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan).points
         return self._count(view, points)
+
+    def count_points(self, points: F64) -> I64:
+        """Return the number of subscriptions that match each encoded event, (events, d)."""
+        return self._count(self._view, self._checked(points))
 
     def _count(self, view: View, points: F64) -> I64:
         if self._on_device is None:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from rangecast import __version__
 from rangecast.cli.commands.data import generate, import_export, space
-from rangecast.cli.commands.events import check, match, rank, report, verify, why, why_not
+from rangecast.cli.commands.events import check, count, match, rank, report, verify, why, why_not
 from rangecast.cli.commands.networks import precompile, route
 from rangecast.cli.commands.server import consumers, log, publish, serve, subscribe, worker
 from rangecast.cli.commands.sets import cover, merge, notify
@@ -31,6 +31,7 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
     "Events and subscriptions": {
         "match": (match.match, "Find the subscriptions that match each event."),
         "rank": (rank.rank, "Find the k best subscriptions of each event."),
+        "count": (count.count, "Count the subscriptions that match each event."),
         "why": (why.why, "Explain why a subscription matches an event, or doesn't."),
         "why-not": (why_not.why_not, "Find the subscriptions that an event nearly matches."),
         "check": (check.check, "Show what a filter means, covers and would have matched."),

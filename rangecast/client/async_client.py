@@ -9,7 +9,7 @@ from typing import Any, Self
 import httpx
 
 from rangecast.client.boards import AsyncClientBoard
-from rangecast.client.operations import server, sets
+from rangecast.client.operations import answers, server, sets
 from rangecast.client.operations.base import awaited
 from rangecast.client.operations.calls import ATTEMPTS, Calls
 from rangecast.client.operations.requests import Call
@@ -69,17 +69,19 @@ class AsyncClient(Calls):
     upsert_many = awaited(sets.upsert_many, reads_files=True)
     unsubscribe_many = awaited(sets.unsubscribe_many)
     select = awaited(sets.select)
-    match = awaited(sets.match)
-    match_many = awaited(sets.match_many, reads_files=True)
-    match_each = awaited(sets.match_each)
-    rank = awaited(sets.rank)
-    rank_many = awaited(sets.rank_many, reads_files=True)
-    why = awaited(sets.why)
-    why_not = awaited(sets.why_not)
+    match = awaited(answers.match)
+    match_many = awaited(answers.match_many, reads_files=True)
+    match_each = awaited(answers.match_each)
+    count = awaited(answers.count)
+    count_many = awaited(answers.count_many, reads_files=True)
+    rank = awaited(answers.rank)
+    rank_many = awaited(answers.rank_many, reads_files=True)
+    why = awaited(answers.why)
+    why_not = awaited(answers.why_not)
     explain = awaited(sets.explain)
     get = awaited(sets.get)
     contains = awaited(sets.contains)
-    count = awaited(sets.count)
+    size = awaited(sets.size)
 
     async def __aiter__(self) -> AsyncIterator[Id]:
         """Iterate over the ids in order of arrival."""

@@ -39,7 +39,7 @@ class ClientBoard(BoardCalls):
     update_batch = blocking(boards.update_batch)
     __getitem__ = blocking(boards.get)
     __contains__ = blocking(boards.contains)
-    __len__ = blocking(boards.count)
+    __len__ = blocking(boards.size)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the ids of interests, ascending."""
@@ -75,7 +75,7 @@ class AsyncClientBoard(BoardCalls):
     update_batch = awaited(boards.update_batch)
     get = awaited(boards.get)
     contains = awaited(boards.contains)
-    count = awaited(boards.count)
+    size = awaited(boards.size)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Iterate over the ids of interests, ascending."""

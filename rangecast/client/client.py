@@ -9,7 +9,7 @@ from typing import Any, Self
 import httpx
 
 from rangecast.client.boards import ClientBoard
-from rangecast.client.operations import server, sets
+from rangecast.client.operations import answers, server, sets
 from rangecast.client.operations.base import blocking
 from rangecast.client.operations.calls import ATTEMPTS, Calls, track_of
 from rangecast.client.operations.requests import Call
@@ -79,17 +79,19 @@ class Client(Calls):
     upsert_many = blocking(sets.upsert_many)
     unsubscribe_many = blocking(sets.unsubscribe_many)
     select = blocking(sets.select)
-    match = blocking(sets.match)
-    match_many = blocking(sets.match_many)
-    match_each = blocking(sets.match_each)
-    rank = blocking(sets.rank)
-    rank_many = blocking(sets.rank_many)
-    why = blocking(sets.why)
-    why_not = blocking(sets.why_not)
+    match = blocking(answers.match)
+    match_many = blocking(answers.match_many)
+    match_each = blocking(answers.match_each)
+    count = blocking(answers.count)
+    count_many = blocking(answers.count_many)
+    rank = blocking(answers.rank)
+    rank_many = blocking(answers.rank_many)
+    why = blocking(answers.why)
+    why_not = blocking(answers.why_not)
     explain = blocking(sets.explain)
     __getitem__ = blocking(sets.get)
     __contains__ = blocking(sets.contains)
-    __len__ = blocking(sets.count)
+    __len__ = blocking(sets.size)
 
     def __iter__(self) -> Iterator[Id]:
         """Iterate over the ids in order of arrival."""

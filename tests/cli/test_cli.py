@@ -165,6 +165,17 @@ def test_why_not_shows_what_comes_nearest(cli, data):
     assert "--row is for an event of a file" in cli(*given, "--row", code=2).stderr
 
 
+def test_count_is_the_number_of_matches(cli, data):
+    matches = list(csv.DictReader(cli("match", *FILES).stdout.splitlines()))
+    counts = list(csv.DictReader(cli("count", *FILES).stdout.splitlines()))
+    assert {row["event"]: int(row["count"]) for row in counts} == {
+        row["event"]: sum(match["event"] == row["event"] for match in matches) for row in counts
+    }
+    assert len(counts) == len(rows_of(data / "events.csv")), "those without matches, too"
+    facts = json.loads(cli("count", *FILES, "-o", "counts.csv", "--json").stdout)
+    assert facts["matches"] == len(matches)
+
+
 def test_hints_name_options_as_the_shell_spells_them(cli, data):
     given = ("match", "more.csv", *FILES[1:])
     (data / "more.csv").write_text("id,price,sector,user\n1,2,tech,ann\n")

@@ -26,8 +26,7 @@ NOT_REMOTE = {
     "open": "a client is opened by a URL",
     "device": "the server chooses its devices",
     "match_ids": "answers of a server are lists",
-    "count": "a server lists what matches; its ids are counted",
-    "count_many": "a server lists what matches; its ids are counted",
+    "count_points": "coordinates are numbers of words in one process",
 }
 """Public members of `Engine` that make no sense remotely, each with the reason."""
 NOT_REMOTE_OPTIONS = {
@@ -41,7 +40,7 @@ NOT_REMOTE_OPTIONS = {
 }
 """Options of methods that make no sense remotely, or have another name there."""
 SPOKEN = {
-    "__len__": "count",
+    "__len__": "size",
     "__contains__": "contains",
     "__iter__": "__aiter__",
     "__getitem__": "get",

@@ -209,7 +209,7 @@ CASES = {
     "contains": case("contains", "a", result=True),
     "contains no longer": case("contains", "z", result=False),
     "contains no id": case("contains", 1.5, result=False),
-    "count": case("count", result=3),
+    "size": case("size", result=3),
     "select": case("select", ["c", "b"], result=(["c", "b"], [2, 0])),
     "select an unknown id": case("select", ["c", "z"], result=UnknownIdError),
     "select a text": case("select", "cb", result=UsageError),
@@ -252,6 +252,14 @@ CASES = {
         [EVENT, {"price": "x"}, {"prise": 1}, {"price": 15.0, "sector": "tech"}],
         result=[MATCHED[0], InvalidValueError, UsageError, ["a"]],
     ),
+    "count": case("count", EVENT, result=3),
+    "count of no value": case("count", {"price": "x"}, result=InvalidValueError),
+    "count of an unknown attribute": case("count", {"prise": 1}, result=UsageError),
+    "count, ignoring it": case("count", {"price": 4.0, "prise": 1}, ignore_unknown=True, result=2),
+    "count_many": case("count_many", MANY, result=[3, 1, 1, 0]),
+    "count_many of a table": case("count_many", TABLE, result=[3, 1, 1, 0]),
+    "count_many of no value": case("count_many", [EVENT, {"price": "x"}], result=RejectedRowError),
+    "count_many of nothing": case("count_many", [], result=[]),
     "rank": case("rank", EVENT, 2, result=RANKED[0]),
     "rank relaxed": case(
         "rank", {"price": 15.0, "sector": "tech"}, 1, relaxed=True, result=[("a", 3.0)]
@@ -321,6 +329,7 @@ PYTHON_ALONE: dict[str, str] = {
     "match_many of pandas": "a table is sent as Arrow",
     "match_many of Polars": "a table is sent as Arrow",
     "match_many of NaN": "JSON has none",
+    "count_many of a table": "a table is sent as Arrow",
     "match_many of a number": "it isn't a list of events",
     "rank by no number": "FastAPI reads a number",
 }

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 
 from rangecast import AsyncClient, Client, Engine, Number, Space, String
 from rangecast.errors import (
@@ -50,7 +51,7 @@ class ByEngine:
         special = {
             "get": lambda one: self.set[one],
             "contains": lambda one: one in self.set,
-            "count": lambda: len(self.set),
+            "size": lambda: len(self.set),
         }
         return special.get(method, getattr(self.set, method, None))(*args, **options)
 
@@ -157,7 +158,7 @@ class ByHttp:
     def contains(self, one: Any) -> bool:
         return self._http.get(self._url + self._path(one)).is_success
 
-    def count(self) -> int:
+    def size(self) -> int:
         return int(self._ask("GET", "/subscriptions?limit=1")["count"])
 
     def select(self, ids: Any) -> tuple[list[Any], list[int]]:
@@ -180,6 +181,16 @@ class ByHttp:
         matches = iter(found["matches"])
         kinds = {one.code: one for one in KINDS}
         return [kinds[wrong[at]] if at in wrong else next(matches) for at in range(len(events))]
+
+    def count(self, event: Any, **more: Any) -> Any:
+        found = self._ask("POST", "/events:count", [event], params=_params(more))
+        _raise_rejected(found, is_row=False)
+        return found["counts"][0]
+
+    def count_many(self, events: Any, **more: Any) -> Any:
+        found = self._ask("POST", "/events:count", events, params=_params(more))
+        _raise_rejected(found, is_row=True)
+        return found["counts"]
 
     def rank(self, event: Any, k: Any = 10, **more: Any) -> Any:
         return self.rank_many([event], k, **more)[0]
@@ -238,6 +249,8 @@ def plain(found: Any) -> Any:
         return (boxes.ids.to_pylist() if isinstance(boxes, Boxes) else boxes), list(places)
     if isinstance(found, RangecastError):
         return type(found)
+    if isinstance(found, np.ndarray):
+        return found.tolist()
     if isinstance(found, list):
         return [plain(one) for one in found]
     if hasattr(found, "verdict"):

@@ -249,7 +249,7 @@ def contains(board: BoardCalls, interest: object) -> Operation[bool]:
     return True
 
 
-def count(board: BoardCalls) -> Call[int]:
+def size(board: BoardCalls) -> Call[int]:
     """Return the number of interests."""
     return board._page("", 1)._replace(read=lambda page: page["count"])
 

@@ -283,6 +283,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         _EVENT_BODIES,
         query=_UNKNOWN,
     ),
+    ("post", "/v1/spaces/{space}/events:count"): Operation(
+        "countMatches",
+        "events",
+        "Return the number of subscriptions that match events",
+        Body(ref("Counts"), {"counts": [1], "rejected": []}),
+        _EVENT_BODIES,
+        query=_UNKNOWN,
+    ),
     ("post", "/v1/spaces/{space}/events:rank"): Operation(
         "rankEvents",
         "events",

@@ -265,6 +265,11 @@ SCHEMAS: dict[str, Schema] = {
         matches=listed(listed(ID)),
         rejected=_REJECTED,
     ),
+    "Counts": record(
+        "The number of subscriptions that match each event.",
+        counts=listed(whole()),
+        rejected=_REJECTED,
+    ),
     "Ranking": record(
         "The best subscriptions of each event.",
         best=listed(listed(record("", subscription=ID, score=number()))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -84,7 +84,17 @@ async def publish(
 @router.post("/{space}/events:match")
 async def match(request: Request, space: str, ignore_unknown: bool = False) -> Response:
     """Return the subscriptions that match each event, up to 1,000,000 in all; nothing is stored."""
-    return await _asked(request, space, ignore_unknown=ignore_unknown)
+    return await _answer(request, space, "matches", _matches, ignore_unknown=ignore_unknown)
+
+
+@router.post("/{space}/events:count")
+async def count(request: Request, space: str, ignore_unknown: bool = False) -> Response:
+    """Return the number of subscriptions that match each event; nothing is stored."""
+
+    def counts(index: SpaceIndex, points: F64) -> list[Any]:
+        return list(map(int, index.engine.count_points(points)))
+
+    return await _answer(request, space, "counts", counts, ignore_unknown=ignore_unknown)
 
 
 @router.post("/{space}/events:rank")
@@ -103,17 +113,27 @@ async def rank(
     """
     check_integer("k", k, 1, 10_000)
     options: Any = {"relaxed": relaxed, "combine": combine}
-    return await _asked(request, space, k, options, ignore_unknown=ignore_unknown)
+
+    def best(index: SpaceIndex, points: F64) -> list[list[dict[str, Any]]]:
+        if k * len(points) > MAX_PAIRS:
+            raise _too_many(f"k is {k:,}, of {len(points):,} events")
+        return [
+            [{"subscription": index.name(int(number)), "score": score} for number, score in point]
+            for point in index.engine.rank_points(points, k, **options)
+        ]
+
+    return await _answer(request, space, "best", best, ignore_unknown=ignore_unknown)
 
 
-async def _asked(
+async def _answer(
     request: Request,
     space: str,
-    k: int | None = None,
-    options: Any = None,
+    name: str,
+    answer: Callable[[SpaceIndex, F64], list[Any]],
     *,
-    ignore_unknown: bool = False,
+    ignore_unknown: bool,
 ) -> Response:
+    """Answer the events of a body, which aren't published; `name` has one result per event."""
     caller = allowed(request, "read")
     core: Core = request.app.state.core
     entry = core.registry.space(caller.tenant, space)
@@ -135,15 +155,7 @@ async def _asked(
             for row, reason in rejected
         ]
         points = events.points_in(index.engine.space)
-        if k is None:
-            return _encode({"matches": _matches(index, points), "rejected": wrong})
-        if k * len(points) > MAX_PAIRS:
-            raise _too_many(f"k is {k:,}, of {len(points):,} events")
-        best = [
-            [{"subscription": index.name(int(number)), "score": score} for number, score in point]
-            for point in index.engine.rank_points(points, k, **options)
-        ]
-        return _encode({"best": best, "rejected": wrong})
+        return _encode({name: answer(index, points), "rejected": wrong})
 
     return Response(await asyncio.to_thread(work), media_type="application/json")
 
