@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rangecast.errors import UsageError, abbreviate
 from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
@@ -25,9 +27,16 @@ from rangecast.interop.result import (
 )
 from rangecast.interop.rules import Either, Rule, UnsupportedRuleError, Written
 from rangecast.interop.shape_notes import shape_notes
+from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text
-from rangecast.model.shapes.geometry import Polygons, ShapeError, from_geojson, number_text
+from rangecast.model.shapes.geometry import (
+    Polygons,
+    ShapeError,
+    from_geojson,
+    number_text,
+    winds_left,
+)
 from rangecast.model.shapes.words import literals_of
 from rangecast.model.space import Space
 
@@ -267,8 +276,18 @@ def _feature(alternatives: list[list[Term]], location: Location) -> dict[str, An
     return {"type": "MultiPolygon", "coordinates": polygons}
 
 
-def _rings(rings: Any) -> list[Any]:
-    return [[[plain_number(x), plain_number(y)] for x, y in ring.tolist()] for ring in rings]
+def _rings(rings: tuple[F64, ...]) -> list[Any]:
+    """Return the rings of a polygon as RFC 7946 winds them: the outer one to the left."""
+    written = []
+    for number, ring in enumerate(rings):
+        if ring[0, 0] != ring[-1, 0]:
+            # The inside of a ring round a pole is on its left: turned, it would be another one.
+            turns = np.floor((ring[:, 0] + 180) / 360)
+            ring = np.column_stack([ring[:, 0] - 360 * turns, ring[:, 1]])
+        elif winds_left(ring) == (number > 0):
+            ring = ring[::-1]
+        written.append([[plain_number(x), plain_number(y)] for x, y in ring.tolist()])
+    return written
 
 
 def _rectangles(terms: list[Term], location: Location) -> list[Any]:

@@ -22,7 +22,12 @@ from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.shapes.geometry import number_text
-from rangecast.model.shapes.verification.places import Places, places_of, words_hold
+from rangecast.model.shapes.verification.places import (
+    Places,
+    failed_distances,
+    places_of,
+    words_hold,
+)
 from rangecast.model.shapes.words import distance_text, literals_of
 from rangecast.model.space import Space
 from rangecast.model.text.explain import compared as compared_text
@@ -30,6 +35,8 @@ from rangecast.model.text.explain import compared as compared_text
 C128 = npt.NDArray[np.complex128]
 _DAY = 86_400e6
 """Microseconds; how far off a moment is counts beside them."""
+_KILOMETRE = 1000.0
+"""Metres; how far off a place on the earth is counts beside them."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,7 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
     share = np.ones(off.shape)
     places = places_of(space)
     if places is not None:
-        _lack_shapes(places, off, share, (lo, hi), point, set(space.patterns.values()))
+        _lack_shapes(places, off, share, lo, point, set(space.patterns.values()))
     for axis, attribute in enumerate(space):
         if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
             some = np.flatnonzero(off[:, axis])
@@ -194,18 +201,12 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
 
 
 def _lack_shapes(
-    places: Places,
-    off: Bool,
-    share: F64,
-    bounds: tuple[F64, F64],
-    point: F64,
-    texts: set[int],
+    places: Places, off: Bool, share: F64, lo: F64, point: F64, texts: set[int]
 ) -> None:
     """Replace the lack of covering boxes by whether, and how far, a point is outside their shapes.
 
     texts   axes of text patterns, which either match or do not
     """
-    lo, hi = bounds
     for axis, sides in zip(places.axes, places.coordinates, strict=True):
         some = np.flatnonzero(lo[:, axis] > -np.inf)
         if not len(some):
@@ -215,15 +216,12 @@ def _lack_shapes(
             if axis not in texts:
                 share[some, axis] = lacks(places, axis, lo[some, axis], point)
             continue
-        beside = some[off[some, axis]]
-        xy = list(sides)
+        beside, xy = some[off[some, axis]], list(sides)
         if np.isfinite(point[xy]).all():
-            low, high = lo[np.ix_(beside, xy)], hi[np.ix_(beside, xy)]
-            gap = np.maximum(np.maximum(low - point[xy], point[xy] - high), 0.0)
-            with np.errstate(over="ignore", invalid="ignore"):
-                size = np.maximum(high - low, np.finfo(np.float64).tiny)
-                apart = np.nan_to_num((gap / size).max(axis=1), nan=1.0)
-            share[beside, axis] = (apart + 0.01) / (apart + 1.0)
+            is_earth, apart = failed_distances(places, axis, lo[beside, axis], point)
+            scale = _KILOMETRE if is_earth else max(float(np.abs(point[xy]).max()), 1.0)
+            with np.errstate(invalid="ignore"):
+                share[beside, axis] = np.nan_to_num(apart / (apart + scale), nan=1.0)
         off[np.ix_(beside, xy)] = False
 
 

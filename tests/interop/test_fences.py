@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
@@ -156,6 +157,49 @@ def test_what_is_dropped_or_taken_otherwise_is_told():
     small = [[x / 1000, 50 + y / 1000] for x, y in ((0, 0), (1, 0), (1, 1), (0, 0))]
     one = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [small]}}
     assert geojson.read({"type": "FeatureCollection", "features": [one]}).notes == []
+
+
+def test_rings_are_written_as_rfc_7946_winds_them():
+    r = random.Random(3)
+    features, hair = [], math.nextafter(1.0, 2.0)
+    for number in range(40):
+        corners = [(r.uniform(-9, 9), r.uniform(-9, 9)) for _ in range(3)]
+        middle = [sum(one) / 3 for one in zip(*corners, strict=True)]
+        hole = [(a + (x - a) / 4, b + (y - b) / 4) for x, y in corners for a, b in [middle]]
+        rings = [ring[:: r.choice([1, -1])] for ring in (corners, hole)]
+        features.append(feature([[*map(list, [*ring, ring[0]])] for ring in rings], "Polygon"))
+        features[-1]["id"] = f"p{number}"
+    features.append(feature([[[0, 0], [1, hair], [1, 1], [0, 0]]], "Polygon", id="thin"))
+    features.append(
+        feature([[[170, 0], [170, 9], [-170, 9], [-170, 0], [170, 0]]], "Polygon", id="across")
+    )
+    done = geojson.read({"type": "FeatureCollection", "features": features})
+    assert not done.rejected
+    written = json.loads(geojson.write(done.subscriptions, done.space).text)
+    assert len(written["features"]) == len(features)
+    for one in written["features"]:
+        for place, ring in enumerate(one["geometry"]["coordinates"]):
+            exact = [(Fraction(x), Fraction(y)) for x, y in ring]
+            area = sum(a * d - c * b for (a, b), (c, d) in pairwise(exact))
+            assert (area > 0) == (place == 0), one
+    engines = []
+    for subscriptions in (done.subscriptions, geojson.read(written, done.space).subscriptions):
+        engines.append(Engine(done.space))
+        engines[-1].subscribe_many(subscriptions)
+    for _ in range(300):
+        event = {"longitude": r.uniform(-9, 9), "latitude": r.uniform(-9, 9)}
+        assert engines[0].match(event) == engines[1].match(event)
+
+
+def test_a_ring_round_a_pole_keeps_its_side():
+    space = Space([Location("position", edges="geodesic")])
+    ring = [[0, 60], [-90, 60], [180, 60], [90, 60], [0, 60]]
+    done = geojson.read({"features": [feature([ring], "Polygon", id="all but the cap")]}, space)
+    again = geojson.read(json.loads(geojson.write(done.subscriptions, space).text), space)
+    engine = Engine(space)
+    engine.subscribe_many(again.subscriptions)
+    assert engine.match({"longitude": 5, "latitude": 10}) == ["all but the cap"]
+    assert engine.match({"longitude": 5, "latitude": 80}) == []
 
 
 def test_the_id_is_a_property_of_choice_and_a_swap_is_told(tmp_path, cli):

@@ -11,6 +11,8 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ _ONE_RING = re.compile(r"\s*(?i:polygon)\s*\(\s*\(([0-9+\-.eE,\s]*)\)\s*\)\s*")
 _KINDS = ("polygon", "multipolygon", "linestring", "multilinestring")
 _DEPTHS = {"linestring": 1, "polygon": 2, "multilinestring": 2, "multipolygon": 3}
 _MAX_DEPTH = 8
+_AREA_ERROR = 1e-15
+"""More than the rounding of a term of an area, of differences with few digits lost."""
 
 
 class ShapeError(ValueError):
@@ -102,12 +106,13 @@ def read_geometry(text: str) -> Polygons | Lines:
 
 
 def _from_wkt(text: str) -> Polygons | Lines:
+    _check_corners(text.count(",") + 1)  # before any of them is read
     simple = _ONE_RING.fullmatch(text)
     if simple is not None:  # most polygons
         corners = [corner.split() for corner in simple[1].split(",")]
         are_numbers = all(_NUMBER.fullmatch(number) for corner in corners for number in corner)
         is_flat = are_numbers and all(len(corner) == 2 for corner in corners)
-        if is_flat and len(corners) <= MAX_CORNERS:
+        if is_flat:
             ring = _ring([(float(x), float(y)) for x, y in corners])
             return Polygons(((ring,),), " ".join(text.split()))
     token = _TOKEN.match(text)
@@ -225,16 +230,20 @@ def _shape(kind: str, nested: Any, _size: int) -> Polygons | Lines:
     if kind == "polygon" or kind == "linestring":
         nested = [nested]
     corners = sum(map(len, nested)) if "line" in kind else sum(len(r) for p in nested for r in p)
-    if corners > MAX_CORNERS:
-        raise ShapeError(
-            f"a shape has at most {MAX_CORNERS:,} corners; given: {corners:,}",
-            hint="simplify it, or cut it into several shapes joined by or",
-        )
+    _check_corners(corners)
     if "line" in kind:
         return Lines(tuple(_line(part) for part in nested))
     if not nested:
         raise ShapeError("the shape is empty")
     return Polygons(tuple(_polygon(part) for part in nested))
+
+
+def _check_corners(count: int) -> None:
+    if count > MAX_CORNERS:
+        raise ShapeError(
+            f"a shape has at most {MAX_CORNERS:,} corners; given: {count:,}",
+            hint="simplify it, or cut it into several shapes joined by or",
+        )
 
 
 def _polygon(rings: list[Any]) -> tuple[F64, ...]:
@@ -295,6 +304,17 @@ def check_rings(polygons: Polygons) -> None:
                 f"edges of a polygon cross or overlap: {_edge(first)} and {_edge(other)}",
                 hint="cut it into polygons that don't cross themselves",
             )
+
+
+def winds_left(ring: F64) -> bool:
+    """Return whether the inside of a ring is on its left: it winds counterclockwise."""
+    x, y = (ring - ring[0]).T
+    forth, back = x[:-1] * y[1:], x[1:] * y[:-1]
+    area = float(forth.sum() - back.sum())
+    if abs(area) > _AREA_ERROR * len(ring) * float(np.abs(forth).sum() + np.abs(back).sum()):
+        return area > 0
+    corners = [(Fraction(x), Fraction(y)) for x, y in ring.tolist()]
+    return sum(a * d - c * b for (a, b), (c, d) in pairwise(corners)) > 0
 
 
 def _edge(corners: list[list[float]]) -> str:

@@ -22,6 +22,7 @@ from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.bulk import Rings
+from rangecast.model.shapes.distances import distances_to_words
 from rangecast.model.shapes.verification.programs import (
     ARITHMETIC,
     BORDERS,
@@ -89,6 +90,11 @@ class Places:
     def has_texts(self) -> bool:
         """Return whether any condition reads a text of events."""
         return bool(self._forms)
+
+    def is_earth(self, number: int) -> bool:
+        """Return whether a place is on the earth."""
+        place = self._places[number]
+        return isinstance(place, Place) and place.earth
 
     def tables(self) -> Tables:
         """Return the programs of all conjunctions known so far."""
@@ -216,6 +222,22 @@ def words_hold(places: Places, axis: int, words: F64, point: F64) -> Bool:
     _hold_words(tables.programs.table, numbers, read[0], held)
     del alive
     return held
+
+
+def failed_distances(places: Places, axis: int, words: F64, point: F64) -> tuple[bool, F64]:
+    """Return whether a place is on the earth, and how far a point is from each conjunction.
+
+    The distance is 0 if the point matches, otherwise the greatest from the border of a shape that
+    it fails, in metres on the earth.
+    """
+    tables = places.tables()
+    place = tables.place_of_axis[axis]
+    numbers = tables.word_of[place, words.astype(np.int64)]
+    is_earth = places.is_earth(place)
+    distances = np.empty(len(words))
+    point = np.ascontiguousarray(point)
+    distances_to_words(tables.programs.table, numbers, point, is_earth, distances)
+    return is_earth, distances
 
 
 def word_holds(places: Places, axis: int, word: float, points: F64) -> Bool:

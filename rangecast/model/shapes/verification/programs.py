@@ -96,7 +96,7 @@ class Programs(NamedTuple):
     numbers: F64
 
 
-LITERAL, _POLYGON = 6, 8
+LITERAL, POLYGON = 6, 8
 RING = SKETCH + 8
 """Numbers of a short ring before its corners."""
 _LINE = 8
@@ -151,8 +151,8 @@ def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
     best, visited = OUTSIDE, 0
     for polygon in range(p.literals[literal + 3], p.literals[literal + 4]):
         if kind == GEODESIC_POLYGON:
-            best |= in_geodesic(p, _POLYGON * polygon, x, y)
-            visited += p.polygons[_POLYGON * polygon + 4]
+            best |= in_geodesic(p, POLYGON * polygon, x, y)
+            visited += p.polygons[POLYGON * polygon + 4]
             continue
         hull = GRID * polygon
         for turn in range(1 if kind == PLANE_POLYGON else 3):
@@ -160,14 +160,14 @@ def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
             if not p.hulls[hull] <= at <= p.hulls[hull + 2]:
                 continue
             if p.hulls[hull + 1] <= y <= p.hulls[hull + 3]:
-                found = in_cells(p, _POLYGON * polygon, hull, at, y)
+                found = in_cells(p, POLYGON * polygon, hull, at, y)
                 best |= found & 7
                 visited += found >> 3
     return best + 8 * visited
 
 
 @jit
-def _beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
+def beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
     """Return the squared distance to the lines on a plane, or the metres on the earth."""
     best = math.inf
     px = py = pz = 0.0
@@ -222,7 +222,7 @@ def _side(p: Any, literal: int, x: float, y: float) -> int:
             return OUTSIDE
         distance = ellipsoid_distance(n[first], n[first + 1], x, y)
         return INSIDE if distance < radius else BORDER if distance == radius else OUTSIDE
-    distance, width = _beside_lines(p, literal, x, y, kind), n[first]
+    distance, width = beside_lines(p, literal, x, y, kind), n[first]
     limit = width * width if kind == PLANE_CORRIDOR else width
     return INSIDE if distance < limit else BORDER if distance == limit else OUTSIDE
 
@@ -263,7 +263,7 @@ def prefetch_literal(p: Any, number: int, points: Any, event: int) -> None:
     if p.literals[literal] > STRAIGHT_POLYGON:
         prefetch(p.numbers, first)
         return
-    axes, at, hull = p.literals[literal + 5], _POLYGON * first, GRID * first
+    axes, at, hull = p.literals[literal + 5], POLYGON * first, GRID * first
     x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
     prefetch(p.cells, cell_at(p, at, hull, x, y)[0])
 
@@ -307,7 +307,7 @@ class ProgramStore:
         self._arrays: dict[str, Any] = {
             "words": np.zeros(1, np.int64),
             "literals": np.zeros((0, LITERAL), np.int64),
-            "polygons": np.zeros((0, _POLYGON), np.int64),
+            "polygons": np.zeros((0, POLYGON), np.int64),
             "hulls": np.zeros((0, GRID)),
             "cells": np.zeros(0, np.int32),
             "listed": np.zeros(0, np.int32),
