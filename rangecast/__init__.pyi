@@ -40,7 +40,7 @@ from .model.sets.base import UpsertResult as UpsertResult
 from .model.space import Space as Space
 from .results import Matches as Matches
 from .results import Rankings as Rankings
-from .track.delivery.notifier import Notification as Notification
+from .track.delivery.notifications import Notification as Notification
 from .track.delivery.notifier import Notifier as Notifier
 from .track.delivery.policies import Digest as Digest
 from .track.delivery.policies import Policy as Policy

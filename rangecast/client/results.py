@@ -110,13 +110,13 @@ class TransitionMessage(NamedTuple):
 
 
 class DigestMessage(NamedTuple):
-    """Transitions of a subscription whose policy delivers them together."""
+    """Transitions that the policy of a subscription or of the consumer delivers together."""
 
     position: str
     subscriptions: list[Id]
-    """The one subscription."""
+    """The one subscription, or those of the consumer's digest."""
     window: str
-    """Its end in local time, or its number; an idempotency key with the subscription."""
+    """Its end in local time, or its number."""
     at: datetime
     """When it was due, in the time of events."""
     transitions: list[TransitionMessage]
@@ -168,8 +168,11 @@ AnyMessage = Message | TransitionMessage | DigestMessage | Lists
 def message(row: Mapping[str, Any]) -> AnyMessage:
     """Decode a message of the server."""
     if row.get("transition") == "digest":
-        whole = {"position": row["position"], "event": None, "subscriptions": row["subscriptions"]}
-        found: list[Any] = [message({**whole, **one}) for one in row["transitions"]]
+        whole = {"position": row["position"], "event": None}
+        found: list[Any] = [
+            message({**whole, "subscriptions": [one["subscription"]], **one})
+            for one in row["transitions"]
+        ]
         about = row["position"], row["subscriptions"], row["window"]
         at = datetime.fromisoformat(row["at"])
         return DigestMessage(*about, at, found, row["id"], row.get("dropped", 0))

@@ -44,20 +44,14 @@ from rangecast.server.state.edits import (
     StopConsumer,
     as_run,
 )
+from rangecast.server.state.entries import AnyChange, Consumer, Read, SpaceEntry
 from rangecast.server.state.lineage import Lineage, LostPositionError
 from rangecast.server.state.quotas import INLINE_LENGTH, Quotas
-from rangecast.server.state.registry import (
-    AnyChange,
-    Consumer,
-    Name,
-    Read,
-    RequestError,
-    SpaceEntry,
-)
+from rangecast.server.state.registry import Name, RequestError
 from rangecast.server.state.replay import Replay
 from rangecast.server.state.snapshots import SnapshotState
 from rangecast.server.state.sources import SourceState
-from rangecast.server.state.tracks import track_columns
+from rangecast.server.state.tracks.options import track_columns
 
 logger = logging.getLogger("rangecast.server")
 _REPLAYED = 64 << 20

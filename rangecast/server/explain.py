@@ -34,7 +34,7 @@ from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.json_text import within_depth
 from rangecast.server.log.base import Log
 from rangecast.server.state.edits import EVENTS, events_of
-from rangecast.server.state.registry import SpaceEntry, Version
+from rangecast.server.state.entries import SpaceEntry, Version
 from rangecast.server.state.space_index import SpaceIndex
 
 MAX_EXAMINED = 100_000

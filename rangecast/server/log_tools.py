@@ -44,7 +44,7 @@ from rangecast.server.state.edits import (
 )
 from rangecast.server.state.registry import Registry
 from rangecast.server.state.snapshots import opened, snapshots
-from rangecast.server.state.transitions import transitions_head, transitions_of
+from rangecast.server.state.tracks.transitions import transitions_head, transitions_of
 
 _encode = msgspec.json.Encoder().encode
 

@@ -12,7 +12,7 @@ from rangecast.server.core import Core
 from rangecast.server.log.sqlite import INTERVAL, SqliteLog
 from rangecast.server.pipeline.commands import Edits
 from rangecast.server.state.edits import AdvanceTracks, AnyEdit, DeleteSubscription
-from rangecast.server.state.tracks import clock_of
+from rangecast.server.state.tracks.options import clock_of
 
 logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000

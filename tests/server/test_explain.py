@@ -13,7 +13,7 @@ from rangecast.model.encoding.events import encode_event
 from rangecast.model.explain import explain_match
 from rangecast.model.filters.filter import Filter
 from rangecast.server import explain
-from rangecast.server.state.registry import Change, SpaceEntry, Version
+from rangecast.server.state.entries import Change, SpaceEntry, Version
 from rangecast.server.state.space_index import SpaceIndex
 from rangecast.workloads import generate
 from tests.support.server.serving import Client, T, run, serving

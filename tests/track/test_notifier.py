@@ -9,6 +9,7 @@ import pytest
 from rangecast import Digest, Notifier, Policy, Transition, UsageError
 from rangecast.track.delivery import notifier as module
 from tests.support.policy_model import actual, expected, history_of
+from tests.support.shared_policy_model import actual_of, expected_of, shared_history_of
 
 SEEDS = range(200)
 START = datetime(2026, 3, 28, 12, tzinfo=UTC)
@@ -30,35 +31,32 @@ def test_notifications_are_those_of_the_oracle(restarts: bool):
 class ThrottlesByDropped(Notifier):
     """Counts dropped transitions, too."""
 
-    def _deliver(self, one, at, policy, found):
-        before = self.dropped
-        super()._deliver(one, at, policy, found)
-        if self.dropped > before:
-            self._times[one.subscription, one.key].append(at)
+    def _is_throttled(self, owner, policy, key, at):
+        is_throttled = super()._is_throttled(owner, policy, key, at)
+        if is_throttled:
+            self._times[owner, key].append(at)
+        return is_throttled
 
 
 class RemindsAfterExit(Notifier):
     """Forgets no stay."""
 
-    def take(self, transitions):
-        stays = dict(self._stays)
-        found = super().take(transitions)
-        self._stays = stays | self._stays
-        return found
+    def _end_stay(self, key, subscription):
+        pass
 
 
 class RemindsAtTheExit(Notifier):
     """Reminds at the very moment of an exit."""
 
-    def _remind(self, pair, limit, found):
-        super()._remind(pair, limit + 1, found)
+    def _remind(self, keys, limit, found):
+        super()._remind(keys, limit + 1, found)
 
 
 class DigestsInUtc(Notifier):
     """Takes the time of a digest as UTC."""
 
-    def _window(self, subscription, at, digest):
-        return super()._window(subscription, at, Digest(at=digest.at, days=digest.days))
+    def _window(self, owner, at, digest):
+        return super()._window(owner, at, Digest(at=digest.at, days=digest.days))
 
 
 class DeduplicatesForEver(Notifier):
@@ -101,6 +99,96 @@ def test_histories_find_every_mistake(kind: type[Notifier]):
         except AssertionError:
             return
     raise AssertionError("no history shows it")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_policies_of_a_consumer_follow_those_of_its_subscriptions(restarts: bool):
+    for seed in SEEDS if not restarts else range(200, 240):
+        shared = shared_history_of(seed)
+        assert actual_of(shared, restarts=restarts) == expected_of(shared), f"seed {seed}"
+
+
+class TakesTheConsumerFirst(Notifier):
+    """Applies the consumer's policy before that of a subscription."""
+
+    def _owners(self, subscription):
+        return super()._owners(subscription)[::-1]
+
+
+class CountsEachSubscription(Notifier):
+    """Keeps a consumer's throttle and repeats for each subscription alone."""
+
+    def _owners(self, subscription):
+        first, *others = super()._owners(subscription)
+        return [first, *[((subscription, "consumer"), policy) for _, policy in others]]
+
+
+class RemindsTwice(Notifier):
+    """Adds a consumer's time between reminders to that of a subscription."""
+
+    def _renotify(self, subscription):
+        own = super()._renotify(subscription)
+        consumer = self.consumers.get(self.consumer_of.get(subscription))
+        return own + (consumer.lengths[3] if own and consumer else 0)
+
+
+class RemindsOneSubscription(Notifier):
+    """Reminds of one stay of an object after the other, not in order of time."""
+
+    def _remind(self, keys, limit, found):
+        keys = list(keys)
+        whole = self._stays
+        for subscription in ("t", "s"):
+            self._stays = {
+                key: {one: stay for one, stay in stays.items() if one == subscription}
+                for key, stays in whole.items()
+            }
+            super()._remind(keys, limit, found)
+        self._stays = whole
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [TakesTheConsumerFirst, CountsEachSubscription, RemindsTwice, RemindsOneSubscription],
+)
+def test_shared_histories_find_every_mistake(kind: type[Notifier]):
+    for seed in SEEDS:
+        shared = shared_history_of(seed)
+        if actual_of(shared, kind) != expected_of(shared):
+            return
+    raise AssertionError("no history shows it")
+
+
+def test_a_digest_of_a_consumer_has_all_of_its_subscriptions():
+    consumers = {"ops": Policy(digest=Digest(count=3), renotify="1 h")}
+    notifier = Notifier(consumers=consumers, consumer_of={"s": "ops", "t": "ops"})
+    notifier.set_policy("t", Policy(digest=Digest(count=1)))
+    (at_once,) = notifier.take([transition(0), transition(0, subscription="t")])
+    assert (at_once.subscription, at_once.window, at_once.consumer) == ("t", "1", None)
+    notifier.set_consumer("u", "ops", has_both_ends=False)
+    notifier.take([transition(0.5, subscription="u")])
+    (digest,) = [one for one in notifier.advance(START + timedelta(hours=1.5)) if one.consumer]
+    assert (digest.subscription, digest.window, digest.consumer) == (None, "1", "ops")
+    told = [(one.subscription, one.transition) for one in digest.transitions]
+    assert told == [("s", "enter"), ("u", "enter"), ("s", "reminder")]
+    again = Notifier.restored(json.loads(json.dumps(notifier.saved())))
+    again.take([transition(2, "exit"), transition(2, "exit", subscription="u")])
+    (last,) = again.set_consumer_policy("ops", None)
+    assert (last.window, len(last.transitions)) == ("2", 2)
+    assert last.id != digest.id
+    assert not again.has_policy("s")
+
+
+def test_a_consumer_that_is_removed_leaves_nothing():
+    limits = Policy(deduplicate="9 h", throttle=(1, "9 h"), digest=Digest(at="08:00"))
+    notifier = Notifier(consumers={"ops": limits}, consumer_of={"s": "ops"})
+    assert notifier.take([transition(0)]) == []
+    assert notifier.is_consumer_waiting("ops")
+    notifier.remove_consumer("ops")
+    saved = notifier.saved()
+    empty = ("consumers", "consumer_of", "reported", "times", "windows")
+    assert [saved[name] for name in empty] == [[]] * 5
+    assert len(notifier.take([transition(1, "exit"), transition(2)])) == 2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
 from rangecast.results import separated
-from rangecast.track.delivery.notifier import Notifier, table_of
+from rangecast.track.delivery.notifications import table_of
+from rangecast.track.delivery.notifier import Notifier
 from rangecast.track.rules import Rule
 from rangecast.track.tracker import Tracker
 from rangecast.track.transitions import Transitions

@@ -18,6 +18,7 @@ from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
 from rangecast.model.validation.inputs import as_space
+from rangecast.track.delivery.policies import Policy
 
 
 def put_space(
@@ -83,8 +84,16 @@ def wait_until_propagated(client: Calls, subscription: Id) -> Call[bool]:
 def put_consumer(
     client: Calls, /, name: str, *, start_at: str = "now", **options: Any
 ) -> Call[dict[str, Any]]:
-    """Create a consumer that starts at 'start', 'now' or a position."""
-    source = {} if "board" in options else {"space": client._space}
+    """Create a consumer that starts at 'start', 'now' or a position, or change its options.
+
+    options   `board`, `on_gap`, `max_per_event`, `max_per_second`, `policy` (a `Policy`: delivery
+              policy over all of its subscriptions), `delivery`
+    """
+    is_named = "board" in options or "space" in options
+    source = {} if is_named else {"space": client._space}
+    policy = options.get("policy")
+    if isinstance(policy, Policy):
+        options["policy"] = policy.definition()
     return Call("PUT", _consumer(name), encode(source | {"start_at": start_at} | options))
 
 

@@ -12,7 +12,8 @@ from rangecast.errors import RangecastError, UsageError
 from rangecast.server.core import Core
 from rangecast.server.log.base import LogError, LogFullError
 from rangecast.server.pipeline.futures import result_of
-from rangecast.server.state.registry import RequestError, SpaceEntry
+from rangecast.server.state.entries import SpaceEntry
+from rangecast.server.state.registry import RequestError
 from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")

@@ -22,8 +22,9 @@ from rangecast.server.delivery.cloudevents import ONE, match_event
 from rangecast.server.delivery.messages import Message
 from rangecast.server.delivery.push import DeliverySettings, PushDelivery, about
 from rangecast.server.log.kafka import quiet, silent
+from rangecast.server.state.entries import Consumer
 from rangecast.server.state.lineage import LostPositionError
-from rangecast.server.state.registry import Consumer, RequestError
+from rangecast.server.state.registry import RequestError
 from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")

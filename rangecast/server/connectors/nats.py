@@ -15,7 +15,8 @@ from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
 from rangecast.server.delivery.messages import Message
 from rangecast.server.delivery.push import DeliverySettings, PushDelivery
-from rangecast.server.state.registry import Consumer, RequestError
+from rangecast.server.state.entries import Consumer
+from rangecast.server.state.registry import RequestError
 from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")

@@ -16,7 +16,7 @@ from rangecast.server.log.base import Log, Unit
 from rangecast.server.state.board_index import BoardIndex
 from rangecast.server.state.boards import BoardEntry, Placed, updates_of, was_of
 from rangecast.server.state.edits import EDITS, UPDATES, DeleteInterest, PutInterest, edits_of
-from rangecast.server.state.registry import Consumer
+from rangecast.server.state.entries import Consumer
 
 
 class BoardReader:

@@ -8,7 +8,7 @@ import msgspec
 
 from rangecast.server.delivery.messages import BoardMessage, Message, TransitionMessage
 from rangecast.server.state.boards import BoardEntry
-from rangecast.server.state.registry import Consumer
+from rangecast.server.state.entries import Consumer
 
 ONE = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"

@@ -30,7 +30,7 @@ from rangecast.server.delivery.messages import (
 )
 from rangecast.server.delivery.rate_limit_reader import SECOND, RateLimitReader
 from rangecast.server.state.boards import BoardEntry
-from rangecast.server.state.registry import Consumer
+from rangecast.server.state.entries import Consumer
 
 if TYPE_CHECKING:
     from rangecast.server.pipeline.pipeline import CommitPipeline

@@ -16,9 +16,9 @@ from rangecast.server.delivery.track_replay import TrackReplay
 from rangecast.server.encoding import points_of_lines
 from rangecast.server.log.base import Log, Unit
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of, head_of, is_after_loss
-from rangecast.server.state.registry import Consumer, SpaceEntry
+from rangecast.server.state.entries import Consumer, SpaceEntry
 from rangecast.server.state.space_index import History
-from rangecast.server.state.transitions import with_events
+from rangecast.server.state.tracks.transitions import with_events
 
 CHUNK = 4 << 20
 """Bytes of the log that are read at a time."""

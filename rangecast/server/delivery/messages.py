@@ -10,7 +10,7 @@ import msgspec
 
 from rangecast.errors import RangecastError
 from rangecast.model.sets.members import Id
-from rangecast.server.state.transitions import Derived
+from rangecast.server.state.tracks.transitions import Derived
 
 WINDOW = 500
 WINDOW_BYTES = 1 << 20
@@ -49,14 +49,14 @@ class Message(NamedTuple):
 
 
 class TransitionMessage(Message):
-    """A transition of a tracked object for one consumer: the subscription and the transition's
+    """A transition of a tracked object for one consumer, or a digest: its subscriptions, and its
     fields.
     """
 
     @classmethod
     def of(cls, seq: int, derived: Derived, event: bytes) -> Self:
         """Return the message for a transition; `event` is `null` if no event caused it."""
-        return cls(seq, event, b"%s],%s" % (_encode(derived.subscription), derived.shown()))
+        return cls(seq, event, b"%s],%s" % (_encode(derived.ids)[1:-1], derived.shown()))
 
     def json(self, epoch: str) -> bytes:
         """Return the message as a JSON object."""

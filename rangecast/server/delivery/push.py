@@ -21,7 +21,8 @@ from rangecast.server.delivery.messages import Gap, Message
 from rangecast.server.delivery.resolver import Resolver
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import StopConsumer
-from rangecast.server.state.registry import Consumer, Name, RequestError
+from rangecast.server.state.entries import Consumer
+from rangecast.server.state.registry import Name, RequestError
 
 logger = logging.getLogger("rangecast.server")
 IDLE = 15.0

@@ -15,7 +15,7 @@ from rangecast.rank.rate_limit import staying
 from rangecast.server.delivery.log_reader import CHUNK, Group, Reader
 from rangecast.server.delivery.messages import Batch, Gap, Message
 from rangecast.server.log.base import Log, Unit
-from rangecast.server.state.registry import Consumer
+from rangecast.server.state.entries import Consumer
 
 SECOND = 1_000_000
 """Microseconds, as units of the log have them."""

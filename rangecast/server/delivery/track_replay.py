@@ -12,9 +12,9 @@ from rangecast.server.delivery.messages import Message, TransitionMessage
 from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.log.base import Log, Unit
 from rangecast.server.state.edits import EDITS, EVENTS, AdvanceTracks, edits_of, events_of
-from rangecast.server.state.registry import Change, Consumer, SpaceEntry
-from rangecast.server.state.tracks import SpaceTracks
-from rangecast.server.state.transitions import Derived, event_lines
+from rangecast.server.state.entries import Change, Consumer, ConsumerPolicy, SpaceEntry
+from rangecast.server.state.tracks.spaces import SpaceTracks
+from rangecast.server.state.tracks.transitions import Derived, event_lines
 
 _CHUNK = 4 << 20
 """Bytes of the log that are read at a time."""
@@ -34,6 +34,8 @@ class TrackReplay:
             for version in list(consumer.versions)
             if version.track is not None and version.born <= consumer.now_from < version.died
         ]
+        policy = ConsumerPolicy(consumer.number, consumer.name, consumer.policy)
+        self._tracks.apply(Change(source, policy=policy))
         self._tracks.apply(Change(source, put=versions))
         self._upto = log.first - 1
 

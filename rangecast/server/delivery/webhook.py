@@ -47,7 +47,8 @@ from rangecast.server.delivery.url_guard import (
 )
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import AddDeadLetters, PutConsumer, hidden
-from rangecast.server.state.registry import Consumer, RequestError
+from rangecast.server.state.entries import Consumer
+from rangecast.server.state.registry import RequestError
 
 MINUTE, HOUR = 60.0, 3600.0
 DELAYS = (

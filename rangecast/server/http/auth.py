@@ -23,7 +23,8 @@ from starlette.requests import HTTPConnection
 from rangecast.server.core import Core
 from rangecast.server.http.middleware import TENANT
 from rangecast.server.security.hosts import Peer
-from rangecast.server.state.registry import RequestError, Token
+from rangecast.server.state.entries import Token
+from rangecast.server.state.registry import RequestError
 
 SCOPES = ("read", "subscribe", "publish", "link", "admin")
 """Look; change subscriptions and consumers; publish events; be a neighbour, as another server;

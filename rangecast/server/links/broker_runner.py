@@ -34,7 +34,8 @@ from rangecast.server.links.journal import SOURCE, ServerJournal
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Accepted, Edits, Events
 from rangecast.server.state.edits import DeleteConsumer, EventsHead, PutConsumer
-from rangecast.server.state.registry import RequestError, SpaceEntry, Version
+from rangecast.server.state.entries import SpaceEntry, Version
+from rangecast.server.state.registry import RequestError
 
 TENANT = "default"
 """Tenant of the linked space."""

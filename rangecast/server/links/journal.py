@@ -22,8 +22,8 @@ from rangecast.server.log.base import Log, Unit
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Events
 from rangecast.server.state.edits import EVENTS, EventsHead, events_of
+from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.lineage import Lineage
-from rangecast.server.state.registry import SpaceEntry
 
 logger = logging.getLogger("rangecast.server")
 SOURCE = "broker:"

@@ -26,7 +26,7 @@ from rangecast.server.links.dialer import LinkDialer
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Events
 from rangecast.server.state.edits import PutBroker
-from rangecast.server.state.registry import SpaceEntry
+from rangecast.server.state.entries import SpaceEntry
 
 logger = logging.getLogger("rangecast.server")
 _INBOX = 32 << 20

@@ -16,10 +16,11 @@ from rangecast.server.log.base import Unit
 from rangecast.server.pipeline.commands import Edits, Events, NewTransitions, Request, Updates
 from rangecast.server.state.board_index import Addressed, BoardIndex, Listened
 from rangecast.server.state.boards import BoardEntry, InterestChange, ObjectChange
-from rangecast.server.state.registry import AnyChange, Change, Consumer, Registry
+from rangecast.server.state.entries import AnyChange, Change, Consumer
+from rangecast.server.state.registry import Registry
 from rangecast.server.state.space_index import Found, SpaceIndex, by_event, grouped
-from rangecast.server.state.tracks import SpaceTracks, Tracks
-from rangecast.server.state.transitions import Derived
+from rangecast.server.state.tracks.spaces import SpaceTracks, Tracks
+from rangecast.server.state.tracks.transitions import Derived
 
 MAX_PAIRS = 1_000_000
 """Matches, or entries of rankings, in the answer to one request."""

@@ -13,9 +13,9 @@ from rangecast.server.log.base import Draft, Log
 from rangecast.server.state.admission import Conditions
 from rangecast.server.state.boards import BoardEntry, ObjectChange
 from rangecast.server.state.edits import AnyEdit, EventsHead, size_of
-from rangecast.server.state.registry import Read, SpaceEntry
-from rangecast.server.state.tracks import SpaceTracks
-from rangecast.server.state.transitions import (
+from rangecast.server.state.entries import Read, SpaceEntry
+from rangecast.server.state.tracks.spaces import SpaceTracks
+from rangecast.server.state.tracks.transitions import (
     MAX_UNIT,
     Derived,
     TransitionsHead,

@@ -47,9 +47,10 @@ from rangecast.server.state.edits import (
     edits_draft,
     events_draft,
 )
-from rangecast.server.state.registry import AnyChange, Consumer, Registry, RequestError
-from rangecast.server.state.tracks import SpaceTracks
-from rangecast.server.state.transitions import Derived
+from rangecast.server.state.entries import AnyChange, Consumer
+from rangecast.server.state.registry import Registry, RequestError
+from rangecast.server.state.tracks.spaces import SpaceTracks
+from rangecast.server.state.tracks.transitions import Derived
 
 MAX_QUEUE_BYTES = 64 << 20
 """Queue limit in bytes; beyond it requests get 503."""

@@ -42,7 +42,8 @@ from rangecast.server.state.edits import (
     PutToken,
     StopConsumer,
 )
-from rangecast.server.state.registry import Name, Registry, RequestError, Version
+from rangecast.server.state.entries import Version
+from rangecast.server.state.registry import Name, Registry, RequestError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ONLY_NEW = "new"
@@ -164,12 +165,7 @@ class Admission:
 
     def _check_tracked(self, tenant: str, space: str, edits: Sequence[PutSubscription]) -> None:
         """Reject tracked subscriptions of a space without tracks, or without a consumer."""
-        if self._track(tenant, space) is None:
-            raise RequestError(
-                409,
-                f"the space {abbreviate(space)} has no track: its objects have no key\n"
-                '  hint: put it with "track": {"key": ..., "time": ...}',
-            )
+        self._need_track(tenant, space)
         for edit in edits:
             if edit.track is not None and not edit.consumer:
                 raise RequestError(
@@ -177,6 +173,15 @@ class Admission:
                     f"the subscription {abbreviate(edit.name)} has a track, and no consumer\n"
                     "  hint: give it a consumer, which gets its transitions",
                 )
+
+    def _need_track(self, tenant: str, space: str) -> None:
+        """Reject a space without tracks."""
+        if self._track(tenant, space) is None:
+            raise RequestError(
+                409,
+                f"the space {abbreviate(space)} has no track: its objects have no key\n"
+                '  hint: put it with "track": {"key": ..., "time": ...}',
+            )
 
     def _track(self, tenant: str, space: str) -> dict[str, Any] | None:
         """Return the track settings of a space."""
@@ -383,6 +388,8 @@ class Admission:
             self._need_board((edit.tenant, edit.board))
         elif (edit.tenant, edit.space) not in self._spaces:
             self._registry.space(edit.tenant, edit.space)
+        if edit.policy is not None:
+            self._need_track(edit.tenant, edit.space)
         old = self._consumer_space(key)
         if old is not None and old != label:
             raise RequestError(

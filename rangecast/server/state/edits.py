@@ -121,6 +121,8 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """Board whose messages it gets, instead of a space's matches."""
     max_per_second: int = 0
     """Messages per second at most, highest scores first; 0: all."""
+    policy: dict[str, Any] | None = None
+    """Delivery policy of its transitions, over all of its subscriptions: see `tracks`."""
     only_new: bool = False
     """Reject the edit if the consumer exists: it is created with its first subscription."""
 

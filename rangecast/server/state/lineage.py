@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from rangecast.server.delivery.messages import Message, PositionError, position
 from rangecast.server.log.base import new_epoch
 from rangecast.server.state.edits import BeginEpoch
-from rangecast.server.state.registry import Epoch, Registry
+from rangecast.server.state.entries import Epoch
+from rangecast.server.state.registry import Registry
 
 _TICK = 100
 """Nanoseconds per number: no server writes ten million events per second."""

@@ -11,14 +11,8 @@ while the log has an event that it could have matched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import msgspec
 
 from rangecast.errors import RangecastError, UnknownIdError, abbreviate, did_you_mean
-from rangecast.model.filters.filter import Filter
-from rangecast.model.filters.tentative import BoxesRead
 from rangecast.model.space import Space
 from rangecast.server.state.boards import BoardEntry, Interest, InterestChange, interest_of
 from rangecast.server.state.edits import (
@@ -44,13 +38,24 @@ from rangecast.server.state.edits import (
     PutToken,
     StopConsumer,
 )
+from rangecast.server.state.entries import (
+    NO_CONSUMER,
+    AnyChange,
+    Change,
+    Consumer,
+    ConsumerPolicy,
+    DeadLetter,
+    Epoch,
+    Read,
+    SpaceEntry,
+    Token,
+    Version,
+)
 from rangecast.server.state.retained import Retained
 
 MAX_EPOCHS = 1_000
 """Epochs of the log that are remembered; positions of older ones count as lost."""
 
-NO_CONSUMER = -1
-"""The consumer of a subscription that has none."""
 Name = tuple[str, str]
 """Registry key: (tenant, name)."""
 
@@ -61,169 +66,6 @@ class RequestError(RangecastError):
     def __init__(self, status: int, text: str):
         super().__init__(text)
         self.status = status
-
-
-class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
-    """One version of a subscription, valid from one edit to the next."""
-
-    number: int
-    name: str
-    """Its id as a text, which tells it from others."""
-    filter: str
-    consumer: int
-    born: int
-    """The seq of the edit that made it: events after it are matched with it."""
-    died: int = NEVER
-    score: float = 0.0
-    weights: dict[str, float] = {}
-    expires: int = 0
-    is_integer: bool = False
-    """Whether its id was given as an integer."""
-    track: dict[str, Any] | None = None
-    """Rule of its transitions, which it gets instead of matches."""
-
-    @property
-    def id(self) -> str | int:
-        """Id as it was given: text or integer."""
-        return int(self.name) if self.is_integer else self.name
-
-
-@dataclass(slots=True, eq=False)
-class SpaceEntry:
-    """A space and its subscriptions."""
-
-    tenant: str
-    name: str
-    number: int
-    space: Space
-    since: int
-    live: dict[str, Version] = field(default_factory=dict)
-    next_number: int = 0
-    track: dict[str, Any] | None = None
-    """Options by which its objects are tracked: see `tracks`."""
-    expiring: dict[str, int] = field(init=False)
-    """Expiry times, by id."""
-
-    @property
-    def label(self) -> str:
-        """Label, distinct from that of a board with the same name."""
-        return self.name
-
-    def __post_init__(self) -> None:
-        self.expiring = {name: live.expires for name, live in self.live.items() if live.expires}
-
-
-class DeadLetter(msgspec.Struct, array_like=True):
-    """A message that couldn't be delivered."""
-
-    seq: int
-    reason: str
-    at: int
-    """Time when it became a dead letter, in microseconds since 1970."""
-
-
-@dataclass(slots=True, eq=False)
-class Consumer:
-    """A receiver of messages: a cursor in the log, and subscriptions or interests."""
-
-    tenant: str
-    name: str
-    number: int
-    source: SpaceEntry | BoardEntry
-    """Space or board of its messages."""
-    since: int
-    cursor: int
-    """All up to this seq has been acknowledged."""
-    delivery: dict[str, Any] = field(default_factory=dict, repr=False)
-    on_gap: str = "report"
-    max_per_event: int = 0
-    """Subscriptions per message at most, highest scores first; 0: all."""
-    now_from: int = 0
-    """Events before this seq are matched with the subscriptions that lived at it."""
-    versions: list[Version] = field(default_factory=list)
-    """All that it has had, as far as the log still has events for them; by birth."""
-    stopped: str = ""
-    """Why its push delivery has stopped."""
-    dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
-    """Messages that could not be delivered, by seq."""
-    moved: int = 0
-    """The seq of the edit that made it, or moved its cursor elsewhere."""
-    interests: list[Interest] = field(default_factory=list)
-    """All that it has had on its board, as `versions`."""
-    max_per_second: int = 0
-    """Messages per second at most, highest scores first; 0: all."""
-
-    @property
-    def is_session(self) -> bool:
-        """Whether the consumer ends with its connection, like the live tail of a page."""
-        return self.delivery.get("kind") == "session"
-
-    def as_put(self) -> PutConsumer:
-        """Return the edit that recreates the consumer."""
-        board = self.source.name if isinstance(self.source, BoardEntry) else ""
-        return PutConsumer(
-            self.tenant,
-            self.name,
-            "" if board else self.source.name,
-            self.delivery,
-            self.on_gap,
-            max_per_event=self.max_per_event,
-            board=board,
-            max_per_second=self.max_per_second,
-        )
-
-    @property
-    def key(self) -> str:
-        """Key of the consumer in the log's acknowledgements."""
-        return f"{self.tenant}/{self.name}"
-
-
-class Epoch(NamedTuple):
-    """A part of the log written by one start of a server; see `lineage`."""
-
-    name: str
-    first: int
-    """Its first seq."""
-    number: int
-    """The number of that seq for other servers."""
-    chain: str
-    """The checksum of the unit before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token of a tenant, with its scopes and expiry."""
-
-    tenant: str
-    digest: str
-    label: str
-    scopes: tuple[str, ...]
-    expires: int
-    since: int
-
-
-Read = Filter | BoxesRead | None
-"""Parsed filters: of one subscription, or of several."""
-
-
-@dataclass(slots=True)
-class Change:
-    """Effect of an edit on the index of a space."""
-
-    entry: SpaceEntry
-    put: Sequence[Version] = ()
-    """New, or replacing an earlier one with the same number."""
-    gone: Version | None = None
-    read: Read = None
-    space: Space | None = None
-    """The space itself has changed: all is made anew."""
-    track: dict[str, Any] | None = None
-    """Options by which its objects are tracked from now on."""
-    moment: int | None = None
-    """Time has passed up to here, in its tracks."""
-
-
-AnyChange = Change | InterestChange
 
 
 class Registry:
@@ -316,7 +158,7 @@ class Registry:
             case PutSpace():
                 yield from self._put_space(edit, seq)
             case PutConsumer():
-                self._put_consumer(edit, seq)
+                yield from self._put_consumer(edit, seq)
             case DeleteConsumer():
                 yield from self._delete_consumer(edit, seq)
             case StopConsumer():
@@ -360,6 +202,9 @@ class Registry:
             assert isinstance(gone.source, BoardEntry)
             yield self._end_interest(gone.source, interest, seq)
         self.numbered[gone.number] = None
+        if isinstance(gone.source, SpaceEntry) and gone.source.track is not None:
+            policy = ConsumerPolicy(gone.number, gone.name, None, is_deleted=True)
+            yield Change(gone.source, policy=policy)
 
     def _edit_board(
         self, edit: PutBoard | DeleteBoard | PutInterest | DeleteInterest, seq: int
@@ -460,31 +305,38 @@ class Registry:
             old.track = edit.track
             yield Change(old, track=edit.track)
 
-    def _put_consumer(self, edit: PutConsumer, seq: int) -> None:
-        old = self.consumers.get((edit.tenant, edit.name))
-        if old is not None:
-            old.delivery, old.on_gap, old.since, old.stopped = edit.delivery, edit.on_gap, seq, ""
-            old.max_per_event, old.max_per_second = edit.max_per_event, edit.max_per_second
+    def _put_consumer(self, edit: PutConsumer, seq: int) -> Iterator[Change]:
+        consumer = self.consumers.get((edit.tenant, edit.name))
+        before = None if consumer is None else consumer.policy
+        if consumer is not None:
+            consumer.delivery, consumer.on_gap, consumer.since = edit.delivery, edit.on_gap, seq
+            consumer.stopped, consumer.policy = "", edit.policy
+            consumer.max_per_event = edit.max_per_event
+            consumer.max_per_second = edit.max_per_second
             if edit.start >= 0:
-                old.cursor, old.now_from = edit.start, seq if edit.current_subscriptions else 0
-                old.moved = seq
-            return
-        source = (self.spaces, edit.space) if not edit.board else (self.boards, edit.board)
-        made = Consumer(
-            edit.tenant,
-            edit.name,
-            len(self.numbered),
-            source[0][edit.tenant, source[1]],
-            seq,
-            seq if edit.start < 0 else edit.start,
-            edit.delivery,
-            edit.on_gap,
-            edit.max_per_event,
-            moved=seq,
-            max_per_second=edit.max_per_second,
-        )
-        self.consumers[edit.tenant, edit.name] = made
-        self.numbered.append(made)
+                consumer.cursor, consumer.moved = edit.start, seq
+                consumer.now_from = seq if edit.current_subscriptions else 0
+        else:
+            source = (self.spaces, edit.space) if not edit.board else (self.boards, edit.board)
+            consumer = Consumer(
+                edit.tenant,
+                edit.name,
+                len(self.numbered),
+                source[0][edit.tenant, source[1]],
+                seq,
+                seq if edit.start < 0 else edit.start,
+                edit.delivery,
+                edit.on_gap,
+                edit.max_per_event,
+                moved=seq,
+                max_per_second=edit.max_per_second,
+                policy=edit.policy,
+            )
+            self.consumers[edit.tenant, edit.name] = consumer
+            self.numbered.append(consumer)
+        if edit.policy != before and isinstance(consumer.source, SpaceEntry):
+            policy = ConsumerPolicy(consumer.number, consumer.name, edit.policy)
+            yield Change(consumer.source, policy=policy)
 
     def forget(self, first: int) -> None:
         """Drop versions that only the log before this seq needs."""

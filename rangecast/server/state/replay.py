@@ -21,11 +21,12 @@ from rangecast.server.state.edits import (
     events_of,
     head_of,
 )
-from rangecast.server.state.registry import AnyChange, Registry
+from rangecast.server.state.entries import AnyChange
+from rangecast.server.state.registry import Registry
 from rangecast.server.state.snapshots import opened, snapshots
 from rangecast.server.state.space_index import SpaceIndex
-from rangecast.server.state.tracks import Tracks
-from rangecast.server.state.transitions import transitions_head
+from rangecast.server.state.tracks.spaces import Tracks
+from rangecast.server.state.tracks.transitions import transitions_head
 
 logger = logging.getLogger("rangecast.server")
 

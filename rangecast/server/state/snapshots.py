@@ -32,19 +32,12 @@ from rangecast.server.security.private_folder import FOLDER, tighten
 from rangecast.server.state.boards import BoardEntry, Interest, Placed
 from rangecast.server.state.dedup import Deduplicator, PreviousRequest
 from rangecast.server.state.edits import NEVER, PutBoard, PutBroker
-from rangecast.server.state.registry import (
-    Consumer,
-    DeadLetter,
-    Epoch,
-    Registry,
-    SpaceEntry,
-    Token,
-    Version,
-)
+from rangecast.server.state.entries import Consumer, DeadLetter, Epoch, SpaceEntry, Token, Version
+from rangecast.server.state.registry import Registry
 from rangecast.server.state.retained import Retained
 from rangecast.server.state.space_index import SpaceIndex
-from rangecast.server.state.tracks import SavedTracks, SpaceTracks, Tracks
-from rangecast.server.state.transitions import Derived
+from rangecast.server.state.tracks.spaces import SavedTracks, SpaceTracks, Tracks
+from rangecast.server.state.tracks.transitions import Derived
 from rangecast.track.saved import load_tracker, save_tracker
 
 VERSION = 1
@@ -95,6 +88,7 @@ class _Consumer(msgspec.Struct, array_like=True):
     moved: int
     ended: list[Interest]
     max_per_second: int
+    policy: dict[str, Any] | None = None
 
 
 class _Version(msgspec.Struct):
@@ -172,6 +166,7 @@ class SnapshotState:
                     consumer.moved,
                     [msgspec.structs.replace(v) for v in consumer.interests if v.died != NEVER],
                     consumer.max_per_second,
+                    consumer.policy,
                 )
                 for consumer in registry.consumers.values()
             ],
@@ -369,6 +364,7 @@ def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
             given.moved,
             sorted(given.ended + interests.get(given.number, []), key=lambda item: item.born),
             given.max_per_second,
+            given.policy,
         )
         registry.consumers[given.tenant, given.name] = consumer
         registry.numbered[given.number] = consumer

@@ -20,7 +20,7 @@ from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.results import Matches
-from rangecast.server.state.registry import NO_CONSUMER, Change, SpaceEntry, Version
+from rangecast.server.state.entries import NO_CONSUMER, Change, SpaceEntry, Version
 
 Bounds = tuple[F64, F64, I64]
 """Bounds of all boxes of subscriptions, (boxes, d), and the number of boxes of each."""

@@ -24,11 +24,13 @@ from rangecast.server.state.edits import (
     DeleteConsumer,
     DeleteSubscription,
     EventsHead,
+    PutConsumer,
     PutSpace,
     PutSubscription,
 )
-from rangecast.server.state.transitions import Derived, transitions_head, transitions_of
-from rangecast.track.delivery.notifier import Notification, Notifier
+from rangecast.server.state.tracks.transitions import Derived, transitions_head, transitions_of
+from rangecast.track.delivery.notifications import Notification
+from rangecast.track.delivery.notifier import Notifier
 from rangecast.track.delivery.policies import Policy
 from rangecast.track.moments import micros_of, moment_of
 from rangecast.track.rules import Rule
@@ -72,6 +74,11 @@ class TracksOracle:
                     for name in [name for name, put in owned if put.consumer == edit.name]:
                         self._note(space, space.end(name), seq)
                         self._set_policy(space, name, None, seq)
+                    space.notifier.remove_consumer(edit.name)
+            case PutConsumer() if edit.space in self._spaces:
+                space = self._spaces[edit.space]
+                policy = None if edit.policy is None else Policy.of(edit.policy)
+                self._tell(space, space.notifier.set_consumer_policy(edit.name, policy), seq)
             case PutSubscription() if edit.space in self._spaces:
                 space = self._spaces[edit.space]
                 transitions = space.end(edit.name) if edit.track is None else space.put(edit)
@@ -104,11 +111,12 @@ class TracksOracle:
             if transition.transition not in (put.track or {}).get("on", KINDS):
                 continue
             named = transition._replace(key=space.keys[str(transition.key)], subscription=put.id)
-            if put.id in space.notifier.policies:
+            if space.notifier.has_policy(put.id):
                 collected.append(named)
             elif put.consumer == self._consumer:
                 self._due[named.id] = seq, _facts_of(named)
-        told = space.notifier.take(sorted(collected, key=lambda one: (one.at, repr(one.key))))
+        collected.sort(key=lambda one: (one.at, repr(one.key), one.number))
+        told = space.notifier.take(collected)
         if space.tracker.watermark is not None:
             told += space.notifier.advance(space.tracker.watermark)
         self._tell(space, told, last)
@@ -117,18 +125,24 @@ class TracksOracle:
         put = space.known.get(name)
         if put is not None:
             policy = None if given is None else Policy.of(given)
+            consumer = put.consumer if name in space.subscriptions else None
+            has_both_ends = {"enter", "exit"} <= {*(put.track or {}).get("on", KINDS)}
+            space.notifier.set_consumer(put.id, consumer, has_both_ends=has_both_ends)
             self._tell(space, space.notifier.set_policy(put.id, policy), seq)
 
     def _tell(self, space: _Space, told: Sequence[Notification], seq: int) -> None:
         """Record notifications that are for the consumer."""
         for one in told:
-            if space.known[str(one.subscription)].consumer != self._consumer:
+            consumer = one.consumer
+            if one.subscription is not None:
+                consumer = space.known[str(one.subscription)].consumer
+            if consumer != self._consumer:
                 continue
             facts = [_facts_of(each) for each in one.transitions]
             if one.window is not None:
                 first = one.transitions[0].at
                 whole = (
-                    one.subscription,
+                    "" if one.subscription is None else one.subscription,
                     "digest",
                     "",
                     micros_of(one.at),

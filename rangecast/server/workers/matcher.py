@@ -18,7 +18,7 @@ from rangecast.server.delivery.messages import Mailbox, Mailboxes, Message, posi
 from rangecast.server.encoding import encoded
 from rangecast.server.log.base import Unit
 from rangecast.server.pipeline.apply import apply_changes, fan_out
-from rangecast.server.state.registry import Change, Consumer, SpaceEntry
+from rangecast.server.state.entries import Change, Consumer, SpaceEntry
 from rangecast.server.state.replay import Replay
 
 logger = logging.getLogger("rangecast.server")

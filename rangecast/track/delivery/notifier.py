@@ -11,44 +11,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from hashlib import blake2b
+from datetime import timedelta
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.sets.members import Id
+from rangecast.track.delivery.notifications import Notification
 from rangecast.track.delivery.policies import Digest, Policy
 from rangecast.track.local_time import minutes_of, moment_at, weekdays_of, zone_of
 from rangecast.track.machine import NEVER
 from rangecast.track.moments import micros_of, moment_of
-from rangecast.track.transitions import COLUMNS, Transition
+from rangecast.track.transitions import Transition
 
 REMINDER = "reminder"
 """The kind of a transition that tells a stay again."""
 _VERSION = 1
 
 
-class Notification(NamedTuple):
-    """Transitions of a subscription that are delivered together: a single one, or a digest."""
+class _Consumer(NamedTuple):
+    """Owner of a policy that counts all subscriptions of a consumer."""
 
-    subscription: Id
-    at: datetime
-    """When it was due, in event time."""
-    window: str | None
-    """Of a digest: its end in local time, or its number; an idempotency key with `subscription`."""
-    transitions: tuple[Transition, ...]
+    name: Id
 
-    @property
-    def id(self) -> str:
-        """Deterministic id: the same whenever this notification is derived again."""
-        if self.window is None:
-            return self.transitions[0].id
-        data = repr((self.subscription, self.window)).encode(errors="backslashreplace")
-        return blake2b(data, digest_size=16).hexdigest()
+
+_Owner = Id | _Consumer
+"""Owner of a policy: a subscription, or a consumer."""
+_NO_POLICY = Policy()
 
 
 class _Window:
@@ -69,20 +60,32 @@ class _Stay:
 class Notifier:
     """Derives notifications from transitions.
 
-    policy     policy of all subscriptions that have none of their own
-    policies   subscription -> its own policy
+    policy        policy of all subscriptions that have none of their own
+    policies      subscription -> its own policy
+    consumers     consumer -> its policy over all of its subscriptions, after theirs
+    consumer_of   subscription -> its consumer
     """
 
-    def __init__(self, policy: Policy | None = None, policies: Mapping[Id, Policy] | None = None):
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        policies: Mapping[Id, Policy] | None = None,
+        consumers: Mapping[Id, Policy] | None = None,
+        consumer_of: Mapping[Id, Id] | None = None,
+    ):
         self.policy, self.policies = policy or Policy(), dict(policies or {})
+        self.consumers, self.consumer_of = dict(consumers or {}), dict(consumer_of or {})
         self.dropped = 0
         """Transitions so far that were dropped as repeats or as too many."""
         self._moment = NEVER
-        self._reported: dict[tuple[Id, Id, str], int] = {}
-        self._times: dict[tuple[Id, Id], list[int]] = {}
-        self._stays: dict[tuple[Id, Id], _Stay] = {}
-        self._windows: dict[Id, list[_Window]] = {}
-        self._counts: dict[Id, int] = {}
+        self._unreminded: set[Id] = set()
+        """Subscriptions that don't report both ends of stays: consumers' reminders pass them by."""
+        self._reported: dict[tuple[_Owner, Id, str], int] = {}
+        self._times: dict[tuple[_Owner, Id], list[int]] = {}
+        self._stays: dict[Id, dict[Id, _Stay]] = {}
+        """By object and subscription."""
+        self._windows: dict[_Owner, list[_Window]] = {}
+        self._counts: dict[_Owner, int] = {}
 
     def __repr__(self) -> str:
         return f"<Notifier: {self.waiting} waiting in digests, {self.dropped} dropped>"
@@ -94,6 +97,12 @@ class Notifier:
             len(transition.transitions) for some in self._windows.values() for transition in some
         )
 
+    def has_policy(self, subscription: Id) -> bool:
+        """Return whether a subscription has a policy of its own, or one of its consumer."""
+        return subscription in self.policies or (
+            self.consumer_of.get(subscription) in self.consumers
+        )
+
     def set_policy(self, subscription: Id, policy: Policy | None) -> list[Notification]:
         """Set the policy of a subscription; `None`: use the default policy.
 
@@ -103,53 +112,138 @@ class Notifier:
         self.policies.pop(subscription, None)
         if policy is not None:
             self.policies[subscription] = policy
-        now = self.policies.get(subscription, self.policy)
-        if not now.lengths[3]:
-            gone = [pair for pair in self._stays if pair[0] == subscription]
-            for pair in gone:
-                del self._stays[pair]
-        if now.digest is not None and now.digest.count is not None:
+        self._end_reminders(subscription)
+        return self._uncounted(subscription)
+
+    def set_consumer_policy(self, consumer: Id, policy: Policy | None) -> list[Notification]:
+        """Set the policy of a consumer over all of its subscriptions; `None`: it has none.
+
+        Return what `set_policy` returns.
+        """
+        self.consumers.pop(consumer, None)
+        if policy is not None:
+            self.consumers[consumer] = policy
+        for subscription in {id_ for stays in self._stays.values() for id_ in stays}:
+            self._end_reminders(subscription)
+        return self._uncounted(_Consumer(consumer))
+
+    def set_consumer(
+        self, subscription: Id, consumer: Id | None, *, has_both_ends: bool = True
+    ) -> None:
+        """Set the consumer of a subscription.
+
+        has_both_ends   whether both enter and exit of its stays are taken: a consumer's `renotify`
+                        needs them
+        """
+        self.consumer_of.pop(subscription, None)
+        self._unreminded.discard(subscription)
+        if consumer is not None:
+            self.consumer_of[subscription] = consumer
+            if not has_both_ends:
+                self._unreminded.add(subscription)
+        self._end_reminders(subscription)
+
+    def remove_consumer(self, consumer: Id) -> None:
+        """Remove a consumer with all that waits for it; subscriptions stay, without a consumer."""
+        owner = _Consumer(consumer)
+        self.consumers.pop(consumer, None)
+        self._windows.pop(owner, None)
+        self._reported = {same: at for same, at in self._reported.items() if same[0] != owner}
+        self._times = {pair: times for pair, times in self._times.items() if pair[0] != owner}
+        for subscription in [id_ for id_, one in self.consumer_of.items() if one == consumer]:
+            self.set_consumer(subscription, None)
+
+    def _uncounted(self, owner: _Owner) -> list[Notification]:
+        """Close the digest by count of an owner whose policy has no count any more."""
+        digest = self._policy_of(owner).digest
+        if digest is not None and digest.count is not None:
             return []
-        windows = self._windows.get(subscription, [])
-        counting = [one for one in windows if one.end is None]
-        self._windows[subscription] = [one for one in windows if one.end is not None]
-        if not self._windows[subscription]:
-            del self._windows[subscription]
-        return [_digest(subscription, one) for one in counting]
+        windows = self._windows.pop(owner, [])
+        timed = [window for window in windows if window.end is not None]
+        if timed:
+            self._windows[owner] = timed
+        return [_digest(owner, window) for window in windows if window.end is None]
+
+    def _end_reminders(self, subscription: Id) -> None:
+        """Forget the stays of a subscription if no policy reports them again."""
+        if self._renotify(subscription):
+            return
+        for key in [key for key, stays in self._stays.items() if subscription in stays]:
+            self._end_stay(key, subscription)
+
+    def _end_stay(self, key: Id, subscription: Id) -> None:
+        stays = self._stays.get(key, {})
+        if stays.pop(subscription, None) is not None and not stays:
+            del self._stays[key]
+
+    def _policy_of(self, owner: _Owner) -> Policy:
+        if isinstance(owner, _Consumer):
+            return self.consumers.get(owner.name, _NO_POLICY)
+        return self.policies.get(owner, self.policy)
+
+    def _owners(self, subscription: Id) -> list[tuple[_Owner, Policy]]:
+        """Return the policies of a subscription in their order: its own, then its consumer's."""
+        owners: list[tuple[_Owner, Policy]] = [(subscription, self._policy_of(subscription))]
+        consumer = self.consumer_of.get(subscription)
+        if consumer is not None and consumer in self.consumers:
+            owners.append((_Consumer(consumer), self.consumers[consumer]))
+        return owners
+
+    def _renotify(self, subscription: Id) -> int:
+        """Return the time between reminders: that of the subscription, or of its consumer."""
+        own = self._policy_of(subscription).lengths[3]
+        consumer = self.consumer_of.get(subscription)
+        if own or consumer not in self.consumers or subscription in self._unreminded:
+            return own
+        return self.consumers[consumer].lengths[3]
 
     def is_due(self, moment: Any) -> bool:
         """Return whether `advance` to a moment would deliver anything."""
         limit = micros_of(moment)
         ends = [one.end for some in self._windows.values() for one in some if one.end is not None]
         return any(end <= limit for end in ends) or any(
-            stay.due < limit for stay in self._stays.values()
+            stay.due < limit for stays in self._stays.values() for stay in stays.values()
         )
 
     def is_waiting(self, subscription: Id) -> bool:
-        """Return whether transitions of a subscription are waiting in a digest."""
+        """Return whether transitions are waiting in a digest of a subscription."""
         return subscription in self._windows
+
+    def is_consumer_waiting(self, consumer: Id) -> bool:
+        """Return whether transitions are waiting in a digest of a consumer."""
+        return _Consumer(consumer) in self._windows
 
     def take(self, transitions: Iterable[Transition]) -> list[Notification]:
         """Process transitions, those of each object in order; return what is due by now."""
         notifications: list[Notification] = []
         for transition in transitions:
-            at, pair = micros_of(transition.at), (transition.subscription, transition.key)
-            policy = self.policies.get(transition.subscription, self.policy)
-            repeats, _, _, again = policy.lengths
-            self._remind(pair, at, notifications)
-            if transition.transition == "exit":
-                self._stays.pop(pair, None)
-            elif again and transition.transition in ("enter", "inside") and pair not in self._stays:
-                self._stays[pair] = _Stay(transition, at + again)
-            if repeats:
-                same = *pair, transition.transition
+            at, key = micros_of(transition.at), transition.key
+            self._remind([key], at, notifications)
+            self._note_stay(transition, at)
+            for owner, policy in self._owners(transition.subscription):
+                repeats = policy.lengths[0]
+                if not repeats:
+                    continue
+                same = owner, key, transition.transition
                 last = self._reported.get(same)
                 if last is not None and at - last < repeats:
                     self.dropped += 1
-                    continue
+                    break
                 self._reported[same] = at
-            self._deliver(transition, at, policy, notifications)
+            else:
+                self._deliver(transition, at, notifications)
         return notifications
+
+    def _note_stay(self, transition: Transition, at: int) -> None:
+        """Begin or end the reminders of a stay."""
+        subscription, stays = transition.subscription, self._stays.get(transition.key, {})
+        if transition.transition == "exit":
+            self._end_stay(transition.key, subscription)
+        elif transition.transition in ("enter", "inside") and subscription not in stays:
+            renotify = self._renotify(subscription)
+            if renotify:
+                stay = _Stay(transition, at + renotify)
+                self._stays.setdefault(transition.key, {})[subscription] = stay
 
     def advance(self, moment: Any) -> list[Notification]:
         """Advance event time to a moment: no earlier transition will arrive.
@@ -160,11 +254,7 @@ class Notifier:
         notifications: list[Notification] = []
         if limit <= self._moment:
             return notifications
-        due = sorted(
-            (stay.due, repr(pair), pair) for pair, stay in self._stays.items() if stay.due < limit
-        )
-        for _, _, pair in due:
-            self._remind(pair, limit, notifications)
+        self._remind(self._stays, limit, notifications)
         self._moment = limit
         notifications += self._closed(limit)
         self._forget(limit)
@@ -174,58 +264,73 @@ class Notifier:
         """Deliver all open digests, whatever their time; for the end of a file."""
         return self._closed(None)
 
-    def _remind(self, pair: tuple[Id, Id], limit: int, notifications: list[Notification]) -> None:
-        """Deliver all reminders of a stay that are due before a moment."""
-        stay = self._stays.get(pair)
-        if stay is None:
-            return
-        policy = self.policies.get(pair[0], self.policy)
-        while policy.lengths[3] and stay.due < limit:
+    def _remind(self, keys: Iterable[Id], limit: int, notifications: list[Notification]) -> None:
+        """Deliver all reminders of objects that are due before a moment, in order of time."""
+        due = [
+            (stay.due, repr((subscription, key)), subscription, stay)
+            for key in keys
+            for subscription, stay in self._stays.get(key, {}).items()
+            if stay.due < limit
+        ]
+        heapify(due)
+        while due:
+            at, name, subscription, stay = heappop(due)
             reported = stay.begun._replace(
                 transition=REMINDER,
-                at=moment_of(stay.due),
+                at=moment_of(at),
                 event=None,
                 reason="time",
                 number=stay.number,
             )
-            self._deliver(reported, stay.due, policy, notifications)
-            stay.due += policy.lengths[3]
+            self._deliver(reported, at, notifications)
+            stay.due += self._renotify(subscription)
             stay.number += 1
+            if stay.due < limit:
+                heappush(due, (stay.due, name, subscription, stay))
 
-    def _deliver(
-        self, transition: Transition, at: int, policy: Policy, notifications: list[Notification]
-    ) -> None:
+    def _deliver(self, transition: Transition, at: int, notifications: list[Notification]) -> None:
         """Deliver a transition or add it to its digest; drop it if throttled."""
-        _, number, period, _ = policy.lengths
-        if number:
-            pair = transition.subscription, transition.key
-            times = [before for before in self._times.get(pair, ()) if at - before < period]
-            self._times[pair] = times
-            if len(times) >= number:
-                self.dropped += 1
-                return
-            times.append(at)
-        if policy.digest is None:
+        owners = self._owners(transition.subscription)
+        if any(self._is_throttled(owner, policy, transition.key, at) for owner, policy in owners):
+            self.dropped += 1
+            return
+        digests = [(owner, policy.digest) for owner, policy in owners if policy.digest is not None]
+        if not digests:
             notifications.append(
                 Notification(transition.subscription, transition.at, None, (transition,))
             )
             return
-        window = self._window(transition.subscription, at, policy.digest)
+        owner, digest = digests[0]
+        window = self._window(owner, at, digest)
         window.transitions.append(transition)
-        if policy.digest.count is not None and len(window.transitions) >= policy.digest.count:
-            self._windows[transition.subscription].remove(window)
-            notifications.append(_digest(transition.subscription, window))
+        if digest.count is not None and len(window.transitions) >= digest.count:
+            self._windows[owner].remove(window)
+            if not self._windows[owner]:
+                del self._windows[owner]
+            notifications.append(_digest(owner, window))
 
-    def _window(self, subscription: Id, at: int, digest: Digest) -> _Window:
+    def _is_throttled(self, owner: _Owner, policy: Policy, key: Id, at: int) -> bool:
+        """Count a transition of an object; return whether it is too much."""
+        _, number, period, _ = policy.lengths
+        if not number:
+            return False
+        times = [before for before in self._times.get((owner, key), ()) if at - before < period]
+        self._times[owner, key] = times
+        if len(times) >= number:
+            return True
+        times.append(at)
+        return False
+
+    def _window(self, owner: _Owner, at: int, digest: Digest) -> _Window:
         """Return the digest for a moment; the next one if that was already delivered."""
-        windows = self._windows.setdefault(subscription, [])
+        windows = self._windows.setdefault(owner, [])
         at = max(at, self._moment)
         for one in windows:
             if one.end is None or one.start <= at < one.end:
                 return one
         if digest.count is not None:
-            self._counts[subscription] = self._counts.get(subscription, 0) + 1
-            window = _Window(str(self._counts[subscription]), 0, None)
+            self._counts[owner] = self._counts.get(owner, 0) + 1
+            window = _Window(str(self._counts[owner]), 0, None)
         else:
             start, end = window_around(at, digest)
             name = moment_of(end).astimezone(zone_of(digest.zone)).isoformat()
@@ -236,25 +341,23 @@ class Notifier:
     def _closed(self, limit: int | None) -> list[Notification]:
         """Close the digests that end by a moment, or all; return them in order of time."""
         closed = []
-        for subscription, windows in list(self._windows.items()):
+        for owner, windows in list(self._windows.items()):
             for window in list(windows):
                 if limit is None or (window.end is not None and window.end <= limit):
                     windows.remove(window)
-                    closed.append(
-                        (window.end or 0, repr(subscription), _digest(subscription, window))
-                    )
+                    closed.append((window.end or 0, repr(owner), _digest(owner, window)))
             if not windows:
-                del self._windows[subscription]
+                del self._windows[owner]
         return [window for _, _, window in sorted(closed, key=lambda entry: entry[:2])]
 
     def _forget(self, moment: int) -> None:
         """Forget state that no later transition is compared with."""
-        lengths = {id_: self.policies.get(id_, self.policy).lengths for id_, *_ in self._reported}
+        lengths = {owner: self._policy_of(owner).lengths for owner, *_ in self._reported}
         self._reported = {
             same: at for same, at in self._reported.items() if moment - at < lengths[same[0]][0]
         }
         for pair, times in list(self._times.items()):
-            period = self.policies.get(pair[0], self.policy).lengths[2]
+            period = self._policy_of(pair[0]).lengths[2]
             if not times or moment - times[-1] >= period:
                 del self._times[pair]
 
@@ -263,23 +366,34 @@ class Notifier:
     def saved(self) -> dict[str, Any]:
         """Return policies and state as plain data, for JSON."""
         windows = [
-            [subscription, id_.name, id_.start, id_.end, [*map(_listed, id_.transitions)]]
-            for subscription, some in self._windows.items()
-            for id_ in some
+            [
+                _saved(owner),
+                window.name,
+                window.start,
+                window.end,
+                [*map(_listed, window.transitions)],
+            ]
+            for owner, some in self._windows.items()
+            for window in some
         ]
         return {
             "version": _VERSION,
             "policy": self.policy.definition(),
             "policies": [[id_, policy.definition()] for id_, policy in self.policies.items()],
+            "consumers": [[id_, policy.definition()] for id_, policy in self.consumers.items()],
+            "consumer_of": [[*pair] for pair in self.consumer_of.items()],
+            "unreminded": sorted(self._unreminded, key=repr),
             "dropped": self.dropped,
             "moment": self._moment,
-            "reported": [[*same, at] for same, at in self._reported.items()],
-            "times": [[*pair, times] for pair, times in self._times.items()],
+            "reported": [[_saved(same[0]), *same[1:], at] for same, at in self._reported.items()],
+            "times": [[_saved(owner), key, times] for (owner, key), times in self._times.items()],
             "stays": [
-                [_listed(stay.begun), stay.due, stay.number] for stay in self._stays.values()
+                [_listed(stay.begun), stay.due, stay.number]
+                for stays in self._stays.values()
+                for stay in stays.values()
             ],
             "windows": windows,
-            "counts": [[id_, count] for id_, count in self._counts.items()],
+            "counts": [[_saved(owner), count] for owner, count in self._counts.items()],
         }
 
     @classmethod
@@ -289,19 +403,26 @@ class Notifier:
             raise UsageError(
                 f"notifiers have the version {_VERSION}; given: {saved.get('version')!r}"
             )
-        policies = {id_: Policy.of(policy) for id_, policy in saved["policies"]}
-        made = cls(Policy.of(saved["policy"]), policies)
+        policies, consumers = (
+            {id_: Policy.of(policy) for id_, policy in saved[name]}
+            for name in ("policies", "consumers")
+        )
+        made = cls(Policy.of(saved["policy"]), policies, consumers, dict(saved["consumer_of"]))
+        made._unreminded = set(saved["unreminded"])
         made.dropped, made._moment = saved["dropped"], saved["moment"]
-        made._reported = {(id_, key, kind): at for id_, key, kind, at in saved["reported"]}
-        made._times = {(id_, key): list(times) for id_, key, times in saved["times"]}
+        made._reported = {
+            (_restored(owner), key, kind): at for owner, key, kind, at in saved["reported"]
+        }
+        made._times = {(_restored(owner), key): list(some) for owner, key, some in saved["times"]}
         for listed, due, number in saved["stays"]:
             begun = _transition(listed)
-            made._stays[begun.subscription, begun.key] = _Stay(begun, due, number)
-        for subscription, name, start, end, listed in saved["windows"]:
+            stays = made._stays.setdefault(begun.key, {})
+            stays[begun.subscription] = _Stay(begun, due, number)
+        for owner, name, start, end, listed in saved["windows"]:
             window = _Window(name, start, end)
             window.transitions = [*map(_transition, listed)]
-            made._windows.setdefault(subscription, []).append(window)
-        made._counts = dict(saved["counts"])
+            made._windows.setdefault(_restored(owner), []).append(window)
+        made._counts = {_restored(owner): count for owner, count in saved["counts"]}
         return made
 
     def save(self, path: str | Path) -> None:
@@ -312,26 +433,6 @@ class Notifier:
     def open(cls, path: str | Path) -> Notifier:
         """Return a notifier that continues from a saved file."""
         return cls.restored(json.loads(Path(path).read_text()))
-
-
-def table_of(notifications: Iterable[Notification]) -> pa.Table:
-    """Return notifications as a table: one row per transition, with its columns, and the id and
-    window of its notification.
-    """
-    rows = [
-        (notification, transition)
-        for notification in notifications
-        for transition in notification.transitions
-    ]
-    transitions = [transition for _, transition in rows]
-    columns: dict[str, pa.Array] = {}
-    for name in COLUMNS:
-        values = [getattr(transition, name) for transition in transitions]
-        is_moment = name in ("at", "since")
-        columns[name] = pa.array(values, pa.timestamp("us", "UTC") if is_moment else None)
-    columns["notification"] = pa.array([notification.id for notification, _ in rows], pa.string())
-    columns["window"] = pa.array([notification.window for notification, _ in rows], pa.string())
-    return pa.table(columns)
 
 
 def window_around(at: int, digest: Digest) -> tuple[int, int]:
@@ -347,9 +448,21 @@ def window_around(at: int, digest: Digest) -> tuple[int, int]:
     return max(time for time in times if time <= at), min(time for time in times if time > at)
 
 
-def _digest(subscription: Id, window: _Window) -> Notification:
+def _digest(owner: _Owner, window: _Window) -> Notification:
     last = window.transitions[-1].at if window.end is None else moment_of(window.end)
-    return Notification(subscription, last, window.name, tuple(window.transitions))
+    whole = last, window.name, tuple(window.transitions)
+    if isinstance(owner, _Consumer):
+        return Notification(None, *whole, owner.name)
+    return Notification(owner, *whole)
+
+
+def _saved(owner: _Owner) -> Id | list[Id]:
+    """Return an owner as plain data: a consumer as a list of one."""
+    return [owner.name] if isinstance(owner, _Consumer) else owner
+
+
+def _restored(owner: Any) -> _Owner:
+    return _Consumer(*owner) if isinstance(owner, list) else owner
 
 
 def _listed(transition: Transition) -> list[Any]:

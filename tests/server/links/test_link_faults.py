@@ -22,8 +22,9 @@ from rangecast.server.links.connection import LinkConnection
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.base import MemoryLog
 from rangecast.server.state.edits import EventsHead, events_draft
+from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.lineage import Lineage
-from rangecast.server.state.registry import Registry, SpaceEntry
+from rangecast.server.state.registry import Registry
 from tests.server.links.test_manager import (
     HTTP,
     SPACE,

@@ -35,8 +35,9 @@ from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Events
 from rangecast.server.process import Settings, serve
 from rangecast.server.state.edits import EventsHead, PutBroker, edits_draft, events_draft
+from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.lineage import Lineage
-from rangecast.server.state.registry import Registry, SpaceEntry
+from rangecast.server.state.registry import Registry
 from tests.soak.link_kills import LONGEST, free_port
 from tests.support.server.served import Served
 

@@ -21,7 +21,7 @@ from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer
-from rangecast.server.state.registry import Consumer
+from rangecast.server.state.entries import Consumer
 from tests.server.test_process import HERE, SERVE, address
 from tests.support.server.served import MADE
 from tests.support.server.serving import T, publish, run, serving, until

@@ -20,7 +20,7 @@ from rangecast.server.state.edits import (
     PutSpace,
     PutSubscription,
 )
-from rangecast.server.state.tracks import check_rule_of
+from rangecast.server.state.tracks.options import check_rule_of
 from rangecast.server.verify.deliveries import verify_deliveries
 from tests.support.server.service import all_of, run
 from tests.support.server.tracks import settled
@@ -44,6 +44,26 @@ FILTERS = {
 }
 
 
+CONSUMERS: dict[str, dict[str, Any]] = {
+    "one": {},
+    "two": {"throttle": [3, "20 min"], "deduplicate": "4 min", "renotify": "9 min"},
+    "both": {"digest": {"at": "11:00", "zone": "Europe/Berlin"}, "renotify": "30 min"},
+    "count": {"digest": {"count": 4}},
+}
+"""Policies of consumers: the last three have two subscriptions each, one with a policy."""
+
+
+def own_of(consumer: str) -> dict[str, dict[str, Any]]:
+    """Return the subscriptions of a consumer, with their policies."""
+    if consumer == "one":
+        return {name: POLICIES.get(name, {}) for name in FILTERS}
+    return {f"{consumer} few": POLICIES["few"], f"{consumer} plain": {}}
+
+
+def filter_of(subscription: str) -> str:
+    return FILTERS[subscription.rpartition(" ")[2]]
+
+
 def events_of(seed: int) -> list[list[dict[str, Any]]]:
     """Requests of one to five events each."""
     chance, minute, found = random.Random(seed), 0, []
@@ -58,13 +78,22 @@ def events_of(seed: int) -> list[list[dict[str, Any]]]:
     return found
 
 
-def locally(requests: list[list[dict[str, Any]]], gone: int) -> list[tuple[Any, ...]]:
-    """What is delivered if the subscriptions with a digest end before a request."""
-    engine = Engine(THINGS)
-    for name, text in FILTERS.items():
-        engine.subscribe(name, text)
+def locally(
+    requests: list[list[dict[str, Any]]], gone: int, changed: int, consumers: list[str]
+) -> list[tuple[Any, ...]]:
+    """What is delivered if the subscriptions with a digest end before a request, and the policies
+    of consumers before another one.
+    """
+    engine, owner = Engine(THINGS), dict[Any, Any]()
+    policies = {}
+    for consumer in consumers:
+        for name, own in own_of(consumer).items():
+            engine.subscribe(name, filter_of(name))
+            owner[name] = consumer
+            policies |= {name: Policy.of(own)} if own else {}
     tracker = Tracker(engine, time="at", key="key", lateness="3 min", rule=Rule(dwell="4 min"))
-    notifier = Notifier(policies={one: Policy.of(given) for one, given in POLICIES.items()})
+    theirs = {name: Policy.of(CONSUMERS[name]) for name in consumers if CONSUMERS[name]}
+    notifier = Notifier(None, policies, theirs, owner)
     names = {"a": "a", "b": "b", "c": "c", 7: "7"}
     keys: dict[str, Any] = {text: key for key, text in names.items()}
     told = []
@@ -77,28 +106,46 @@ def locally(requests: list[list[dict[str, Any]]], gone: int) -> list[tuple[Any, 
             told.extend(notifier.advance(tracker.watermark))
 
     for number, rows in enumerate(requests):
+        if number == changed:
+            for name in theirs:
+                told.extend(notifier.set_consumer_policy(name, None))
         if number == gone:
-            for name in ("daily", "five"):
+            for name in [name for name in ("daily", "five", "count few") if name in owner]:
                 engine.unsubscribe(name)
                 take(tracker.update_many([{"key": "a", "at": START.isoformat()}]))  # is late
+                notifier.set_consumer(name, None)
                 told.extend(notifier.set_policy(name, None))
         take(tracker.update_many([{**row, "key": names[row["key"]]} for row in rows]))
     return sorted(
-        (one.subscription, one.window or "", tuple(each.id for each in one.transitions), one.id)
+        (
+            tuple(dict.fromkeys(str(each.subscription) for each in one.transitions)),
+            one.window or "",
+            tuple(each.id for each in one.transitions),
+            one.id,
+        )
         for one in told
     )
 
 
-async def delivered(folder: Path, seed: int, gone: int, requests: Any) -> list[Any]:
-    """What a consumer gets of a server that is restarted again and again."""
+async def delivered(
+    folder: Path, seed: int, gone: int, changed: int, consumers: list[str], requests: Any
+) -> list[Any]:
+    """What consumers get of a server that is restarted again and again."""
     chance = random.Random(seed)
     service = Service(folder, durability="none")
     service.start()
-    edits = [PutSpace(T, SPACE, THINGS.definition(), TRACK), PutConsumer(T, "one", SPACE, start=0)]
-    for name, text in FILTERS.items():
-        policy = {"policy": POLICIES[name]} if name in POLICIES else {}
-        track = {"dwell": "4 min", **policy}
-        edits.append(PutSubscription(T, name, SPACE, text, "one", track=track))
+    edits: list[Any] = [PutSpace(T, SPACE, THINGS.definition(), TRACK)]
+    for consumer in consumers:
+        policy = CONSUMERS[consumer] or None
+        # one of them gets its policy after its subscriptions
+        edits.append(PutConsumer(T, consumer, SPACE, start=0))
+        if consumer != "both":
+            edits.append(PutConsumer(T, consumer, SPACE, policy=policy))
+        for name, own in own_of(consumer).items():
+            track = {"dwell": "4 min"} | ({"policy": own} if own else {})
+            edits.append(PutSubscription(T, name, SPACE, filter_of(name), consumer, track=track))
+        if consumer == "both":
+            edits.append(PutConsumer(T, consumer, SPACE, policy=policy))
     await result_of(service.core.edit(*edits))
     for number, rows in enumerate(requests):
         if chance.random() < 0.1:
@@ -108,8 +155,12 @@ async def delivered(folder: Path, seed: int, gone: int, requests: Any) -> list[A
                     shutil.rmtree(one)
             service = Service(folder, durability="none")
             service.start()
+        if number == changed:
+            for name in [name for name in consumers if CONSUMERS[name]]:
+                await result_of(service.core.edit(PutConsumer(T, name, SPACE)))
         if number == gone:
-            for name in ("daily", "five"):
+            live = service.core.registry.space(T, SPACE).live
+            for name in [name for name in ("daily", "five", "count few") if name in live]:
                 await result_of(service.core.edit(DeleteSubscription(T, name, SPACE)))
         entry = service.core.registry.space(T, SPACE)
         lines = [json.dumps(row).encode() for row in rows]
@@ -118,16 +169,17 @@ async def delivered(folder: Path, seed: int, gone: int, requests: Any) -> list[A
         else:  # perhaps together with the next one
             service.core.publish(entry, lines)
     await settled(service)
-    messages = await all_of(service, "one", 0)
+    messages = {consumer: await all_of(service, consumer, 0) for consumer in consumers}
     status = service.core.tracks.spaces[entry.number].status()
     service.stop()
     assert status["dropped"] > 0
-    file = folder.parent / f"{folder.name}.jsonl"
-    file.write_bytes(b"".join(one.json("e") + b"\n" for one in messages))
-    report = verify_deliveries(folder, T, "one", file)
-    assert report.holds, report.samples
-    assert report.expected == len(messages)
-    return [message(json.loads(one.json("e"))) for one in messages]
+    for consumer, some in messages.items():
+        file = folder.parent / f"{folder.name}.jsonl"
+        file.write_bytes(b"".join(one.json("e") + b"\n" for one in some))
+        report = verify_deliveries(folder, T, consumer, file)
+        assert report.holds, report.samples
+        assert report.expected == len(some) > 0
+    return [message(json.loads(one.json("e"))) for some in messages.values() for one in some]
 
 
 def rows_of(found: list[Any]) -> list[tuple[Any, ...]]:
@@ -136,7 +188,7 @@ def rows_of(found: list[Any]) -> list[tuple[Any, ...]]:
         is_digest = isinstance(one, DigestMessage)
         ids = tuple(each.id for each in one.transitions) if is_digest else (one.id,)
         window = one.window if is_digest else ""
-        rows.append((one.subscriptions[0], window, ids, one.id))
+        rows.append((tuple(one.subscriptions), window, ids, one.id))
     return sorted(rows)
 
 
@@ -145,8 +197,8 @@ def test_a_restarted_server_delivers_what_a_local_notifier_does(seed: int, tmp_p
     requests, gone = events_of(seed), 40
 
     async def work() -> None:
-        found = await delivered(tmp_path / "data", seed, gone, requests)
-        assert rows_of(found) == locally(requests, gone)
+        found = await delivered(tmp_path / "data", seed, gone, -1, ["one"], requests)
+        assert rows_of(found) == locally(requests, gone, -1, ["one"])
         digests = [one for one in found if isinstance(one, DigestMessage)]
         assert {one.subscriptions[0] for one in digests} == {"daily", "five"}
         reasons = {each.reason for one in digests for each in one.transitions}
@@ -154,6 +206,59 @@ def test_a_restarted_server_delivers_what_a_local_notifier_does(seed: int, tmp_p
         assert "reminder" in {one.transition for one in found if not isinstance(one, DigestMessage)}
 
     run(work())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_policies_of_consumers_are_those_of_a_local_notifier(seed: int, tmp_path: Path):
+    requests, gone, changed = events_of(seed), 30, 50
+    consumers = [name for name, policy in CONSUMERS.items() if policy]
+
+    async def work() -> None:
+        found = await delivered(tmp_path / "data", seed, gone, changed, consumers, requests)
+        assert rows_of(found) == locally(requests, gone, changed, consumers)
+        digests = [one for one in found if isinstance(one, DigestMessage)]
+        names = {tuple(sorted(one.subscriptions)) for one in digests}
+        assert {("both few", "both plain"), ("count few", "count plain")} <= names
+        for one in digests:
+            inner = [each.subscriptions for each in one.transitions]
+            assert one.subscriptions == list(dict.fromkeys(name for (name,) in inner))
+
+    run(work())
+
+
+def test_numbers_of_digests_count_on_after_a_restart(tmp_path: Path):
+    """A subscription that ends and comes back never has the number of an earlier digest."""
+    track = {"policy": {"digest": {"count": 2}}}
+    put = PutSubscription(T, "five", SPACE, "value > 3", "one", track=track)
+
+    async def work(*, restarts: bool) -> list[str]:
+        folder, minute = tmp_path / str(restarts), 0
+        service = Service(folder, durability="none")
+        service.start()
+        space = PutSpace(T, SPACE, THINGS.definition(), TRACK)
+        await result_of(service.core.edit(space, PutConsumer(T, "one", SPACE, start=0)))
+        for _ in range(2):
+            await result_of(service.core.edit(put))
+            entry = service.core.registry.space(T, SPACE)
+            for value in (5, 0, 0):
+                minute += 4
+                at = (START + timedelta(minutes=minute)).isoformat()
+                line = json.dumps({"key": "a", "at": at, "value": value}).encode()
+                await result_of(service.core.publish(entry, [line], wants_matches=True))
+            await result_of(service.core.edit(DeleteSubscription(T, "five", SPACE)))
+            if restarts:
+                service.stop()
+                service = Service(folder, durability="none")
+                service.start()
+        await settled(service)
+        found = [json.loads(one.json("e")) for one in await all_of(service, "one", 0)]
+        service.stop()
+        return [one["window"] for one in found]
+
+    async def both() -> None:
+        assert await work(restarts=True) == await work(restarts=False) == ["1", "2"]
+
+    run(both())
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from rangecast.server.state.edits import (
     PutSpace,
     PutSubscription,
 )
-from rangecast.server.state.tracks import load_space
+from rangecast.server.state.tracks.options import load_space
 from tests.support.server.served import Served
 from tests.support.server.service import all_of, run
 from tests.support.server.tracks import settled

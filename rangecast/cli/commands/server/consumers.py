@@ -1,13 +1,18 @@
-"""`rangecast consumers`: list, show and delete the consumers of a server."""
+"""`rangecast consumers`: list, show and delete consumers of a server, and set their policies."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rangecast.cli.shared.connection import AsJson, Connection
 
+if TYPE_CHECKING:
+    from rangecast.client import Client
+
+_OPTIONS = ("space", "board", "on_gap", "max_per_event", "max_per_second", "delivery")
+"""Options of a consumer besides its policy."""
 _HEADER = ["NAME", "OF", "LAG", "LISTENERS", "DELIVERY", "STATE"]
 
 
@@ -20,6 +25,26 @@ def consumers(
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete these consumers and their subscriptions.")
     ] = False,
+    deduplicate: Annotated[
+        str | None, typer.Option("--deduplicate", help="Policy: no repeats for '10 min'.")
+    ] = None,
+    throttle: Annotated[
+        str | None,
+        typer.Option("--throttle", help="Policy: at most '3 per 1 h' of an object."),
+    ] = None,
+    renotify: Annotated[
+        str | None, typer.Option("--renotify", help="Policy: report stays every '2 h'.")
+    ] = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            "--digest",
+            help="Policy: deliver together, at '08:00 Mon-Fri Europe/Berlin' or 100 at a time.",
+        ),
+    ] = None,
+    no_policy: Annotated[
+        bool, typer.Option("--no-policy", help="Deliver all transitions at once again.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the consumers of a server: their space or board, their lag, and their delivery.
@@ -27,20 +52,31 @@ def consumers(
     LAG counts the edits and events in the log after the acknowledged position. With one NAME, all
     details of that consumer are shown.
 
+    The options of a policy replace the delivery policy of the named consumers: it holds for the
+    transitions of all subscriptions of a consumer together, after the policies of these.
+
     \b
     Examples:
       rangecast consumers
       rangecast consumers alerts
       rangecast consumers --delete alerts
+      rangecast consumers alerts --throttle '3 per 1 h' --digest '08:00 Europe/Berlin'
     """
     import json
 
     from rangecast.cli.shared.output import aligned
+    from rangecast.cli.shared.policies import policy_of
     from rangecast.errors import UsageError
 
-    if delete and not names:
-        raise UsageError("--delete needs the names of consumers\n  hint: give NAME...")
+    policy = policy_of(deduplicate, throttle, renotify, digest)
+    if sum(map(bool, (delete, policy, no_policy))) > 1:
+        raise UsageError("--delete, a policy and --no-policy exclude each other")
+    if (delete or policy or no_policy) and not names:
+        option = "--delete" if delete else f"--{next(iter(policy), 'no-policy')}"
+        raise UsageError(f"{option} needs the names of consumers\n  hint: give NAME...")
     with at.client() as client:
+        for name in names or [] if policy or no_policy else []:
+            _set_policy(client, name, policy or None)
         consumers_ = [client.consumer(name) for name in names] if names else client.consumers()
         if delete:
             for name in names or []:
@@ -55,6 +91,14 @@ def consumers(
         print(aligned([_HEADER, *map(_row, consumers_)]))
     else:
         print("There are no consumers. `rangecast subscribe FILTER --consumer NAME` makes one.")
+
+
+def _set_policy(client: Client, name: str, policy: dict[str, Any] | None) -> None:
+    """Put a consumer with another policy and its other options as they are."""
+    options = client.consumer(name)
+    kept = {option: options[option] for option in _OPTIONS if option in options}
+    kept["delivery"].pop("secret", None)  # is shown as dots; the consumer keeps its own
+    client.put_consumer(name, **kept, policy=policy)
 
 
 def _row(consumer: dict[str, Any]) -> list[str]:

@@ -226,7 +226,7 @@ def serve(
     from rangecast.server.log_format import configure
     from rangecast.server.maintenance import Retention
     from rangecast.server.process import Server, Settings, serve, spare_the_collector
-    from rangecast.server.state.tracks import load_space
+    from rangecast.server.state.tracks.options import load_space
 
     loaded = {path.stem: load_space(path) for path in space or []}
     spaces = {name: space_ for name, (space_, _) in loaded.items()}

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rangecast.client import Client
     from rangecast.errors import RejectedRow
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WAIT = 1.0
 """Seconds that a request waits for messages; also the longest delay of Ctrl-C."""
 
@@ -118,15 +117,13 @@ def subscribe(
       rangecast subscribe "speed > 80" --track --for '30 s' --follow
       rangecast subscribe "speed > 80" --track --throttle '3 per 1 h' --digest '08:00 Europe/Berlin'
     """
+    from rangecast.cli.shared.policies import policy_of
     from rangecast.errors import UsageError
 
     rule: dict[str, Any] = {"on": on, "dwell": dwell, "for": confirm, "first": first}
     rule["until"] = until
-    policy: dict[str, Any] = {"deduplicate": deduplicate, "renotify": renotify}
-    policy["throttle"] = None if throttle is None else _throttle(throttle)
-    policy["digest"] = None if digest is None else _digest(digest)
+    policy = policy_of(deduplicate, throttle, renotify, digest)
     rule = {option: value for option, value in rule.items() if value}
-    policy = {option: value for option, value in policy.items() if value}
     for option in [] if track else [*rule, *policy]:
         raise UsageError(f"--{option} is for --track\n  hint: add --track, or leave it out")
     rule |= {"policy": policy} if policy else {}
@@ -139,25 +136,6 @@ def subscribe(
             _watch(client, filter or "", rule_)
         else:
             _save(client, filter or "", name, consumer, rule_, follow=follow, as_json=as_json)
-
-
-def _throttle(text: str) -> list[Any]:
-    """Return a text such as '3 per 1 h' as a policy has it."""
-    from rangecast.errors import UsageError
-
-    number, _, period = text.partition(" per ")
-    if not number.strip().isdecimal() or not period:
-        raise UsageError(f"--throttle takes a text such as '3 per 1 h'; given: {text!r}")
-    return [int(number), period]
-
-
-def _digest(text: str) -> dict[str, Any]:
-    """Return a count, or a text such as '08:00 Mon-Fri Europe/Berlin', as a policy has it."""
-    if text.isdecimal():
-        return {"count": int(text)}
-    at, *others = text.split()
-    days = {"days": others.pop(0)} if others and others[0][:3] in _DAYS else {}
-    return {"at": at} | days | ({"zone": " ".join(others)} if others else {})
 
 
 def _check(

@@ -33,7 +33,8 @@ TRANSITION_FIELDS = {
     "id": text("Of a transition: the same whenever it is sent again."),
 }
 POLICY = record(
-    "What is delivered of a subscription's transitions: docs/explanation/tracks.md.",
+    "What is delivered of the transitions of a subscription, or of a consumer: "
+    "docs/explanation/tracks.md.",
     {
         "deduplicate": text("Repeats within this time are dropped.", examples=["10 min"]),
         "throttle": {

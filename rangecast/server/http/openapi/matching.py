@@ -343,7 +343,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
                 "items": [
                     {
                         "position": "1f0c5a2e:42",
-                        "subscription": "depot",
+                        "subscriptions": ["depot"],
                         "transition": "enter",
                         "key": "t1",
                         "at": "2026-01-31T09:00:00Z",

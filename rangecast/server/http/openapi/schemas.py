@@ -7,6 +7,7 @@ from rangecast.server.http.openapi.fields import (
     EVENT,
     FILTER,
     ID,
+    POLICY,
     POSITION,
     RULE,
     TRACK,
@@ -172,7 +173,9 @@ SCHEMAS: dict[str, Schema] = {
     "Transitions": record(
         "The newest transitions of a space, the newest first.",
         items=listed(
-            record("A transition.", position=POSITION, subscription=ID, **TRANSITION_FIELDS)
+            record(
+                "A transition.", position=POSITION, subscriptions=listed(ID), **TRANSITION_FIELDS
+            )
         ),
     ),
     "SetExplanation": record("The structures of a set, in words.", text=text()),
@@ -355,6 +358,7 @@ SCHEMAS: dict[str, Schema] = {
                 "max_per_second": whole(
                     "Messages per second at most, highest scores first; 0: all.", minimum=0
                 ),
+                "policy": POLICY,
                 "delivery": mapped({}, "Push delivery: webhook, NATS or Kafka."),
             },
         )
@@ -367,6 +371,7 @@ SCHEMAS: dict[str, Schema] = {
             "state": text("State of the push delivery: running, failing or stopped."),
             "error": maybe(text()),
             "dead_letters": whole("Number of dead letters."),
+            "policy": POLICY,
         },
         name=text(),
         position=POSITION,
@@ -386,7 +391,7 @@ SCHEMAS: dict[str, Schema] = {
             "subscriptions": listed(ID),
             **TRANSITION_FIELDS,
             "window": text("Of a digest: its end in local time, or its number."),
-            "transitions": listed(mapped({}), "Those of a digest."),
+            "transitions": listed(mapped({}), "Those of a digest, each with its `subscription`."),
             "dropped": whole("Messages of its second that `max_per_second` dropped."),
             "board": text(),
             "lists": listed(record("", interest=ID, best=listed(ref("RankedObject")))),

@@ -34,7 +34,8 @@ from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import PutConsumer, PutSubscription
-from rangecast.server.state.registry import Read, RequestError, SpaceEntry
+from rangecast.server.state.entries import Read, SpaceEntry
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter(prefix="/v1/spaces")
 

@@ -23,7 +23,9 @@ from rangecast.server.log.base import LogError
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.edits import DeleteConsumer, PutConsumer
-from rangecast.server.state.registry import Consumer, RequestError
+from rangecast.server.state.entries import Consumer
+from rangecast.server.state.registry import RequestError
+from rangecast.server.state.tracks.options import policy_of
 
 router = APIRouter(prefix="/v1/consumers", route_class=ModelRoute)
 MAX_WAIT = 60.0
@@ -43,6 +45,9 @@ class Given(BaseModel):
     on_gap: str = Field("report", pattern="^(report|stop)$")
     max_per_event: int = Field(0, ge=0)
     max_per_second: int = Field(0, ge=0)
+    policy: dict[str, Any] | None = Field(
+        None, description="Delivery policy of transitions, over all of its subscriptions."
+    )
     delivery: dict[str, Any] = {}
 
 
@@ -92,6 +97,9 @@ async def put_consumer(request: Request, name: str, definition: Given) -> Any:
         raise RequestError(422, "a consumer is of a space or of a board: give one of them")
     if definition.board and (definition.max_per_event or definition.max_per_second):
         raise RequestError(422, "'max_per_event' and 'max_per_second' are for consumers of a space")
+    if definition.board and definition.policy is not None:
+        raise RequestError(422, "'policy' is for consumers of a space")
+    policy_of(definition.policy)
     deliveries: Deliveries = request.app.state.deliveries
     caller.require_scope(deliveries.scope(definition.delivery))
     delivery, news = deliveries.checked(definition.delivery, old)
@@ -105,6 +113,7 @@ async def put_consumer(request: Request, name: str, definition: Given) -> Any:
         max_per_event=definition.max_per_event,
         board=definition.board,
         max_per_second=definition.max_per_second,
+        policy=definition.policy,
     )
     before = definition.max_per_second if old is None else old.max_per_second
     await result_of(core.edit(edit))
@@ -266,5 +275,6 @@ def _shown(request: Request, consumer: Consumer) -> dict[str, Any]:
         "on_gap": consumer.on_gap,
         "max_per_event": consumer.max_per_event,
         "max_per_second": consumer.max_per_second,
+        **({} if consumer.policy is None else {"policy": consumer.policy}),
         **deliveries.shown(consumer),
     }

@@ -15,7 +15,8 @@ from rangecast.server.delivery.webhook import Webhook, rotated
 from rangecast.server.http.auth import allowed
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import DropDeadLetters
-from rangecast.server.state.registry import Consumer, RequestError
+from rangecast.server.state.entries import Consumer
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter(prefix="/v1/consumers")
 REDRIVEN = 100

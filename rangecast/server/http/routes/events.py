@@ -29,7 +29,7 @@ from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import EVENTS, events_of
 from rangecast.server.state.registry import RequestError
 from rangecast.server.state.space_index import SpaceIndex
-from rangecast.server.state.tracks import track_columns
+from rangecast.server.state.tracks.options import track_columns
 
 router = APIRouter(prefix="/v1/spaces")
 _encode = msgspec.json.Encoder().encode

@@ -21,7 +21,8 @@ from rangecast.server.http.routes.spaces import arrival_after
 from rangecast.server.json_text import decode
 from rangecast.server.shapes import shapes_of
 from rangecast.server.state.edits import NEVER
-from rangecast.server.state.registry import RequestError, SpaceEntry
+from rangecast.server.state.entries import SpaceEntry
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter(prefix="/v1/spaces")
 

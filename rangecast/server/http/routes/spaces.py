@@ -30,8 +30,9 @@ from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSpace, PutSubscription
-from rangecast.server.state.registry import RequestError, SpaceEntry, Version
-from rangecast.server.state.tracks import check_rule_of, check_track, space_and_track
+from rangecast.server.state.entries import SpaceEntry, Version
+from rangecast.server.state.registry import RequestError
+from rangecast.server.state.tracks.options import check_rule_of, check_track, space_and_track
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 PAGE = 1000

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.http.auth import allowed
-from rangecast.server.state.tracks import RECENT
+from rangecast.server.state.tracks.spaces import RECENT
 
 router = APIRouter(prefix="/v1/spaces")
 
@@ -26,8 +26,7 @@ async def list_transitions(request: Request, space: str, limit: int = RECENT) ->
     tracks = core.tracks.spaces.get(entry.number)
     transitions = [] if tracks is None else list(tracks.recent)[: -max(1, limit) - 1 : -1]
     items = [
-        {"position": position(core.epoch, seq), "subscription": derived.subscription}
-        | derived.fields()
+        {"position": position(core.epoch, seq), "subscriptions": derived.ids} | derived.fields()
         for seq, derived in transitions
     ]
     return {"items": items}

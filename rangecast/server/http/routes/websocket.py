@@ -51,7 +51,8 @@ from rangecast.server.pipeline.futures import result_of
 from rangecast.server.security.hosts import Peer
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.edits import DeleteConsumer, DeleteSubscription, PutConsumer
-from rangecast.server.state.registry import Consumer, RequestError
+from rangecast.server.state.entries import Consumer
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter()
 logger = logging.getLogger("rangecast.server")

@@ -24,10 +24,10 @@ export async function ticked({ space }) {
   $("tracks").tBodies[0].replaceChildren(...items.map(row));
 }
 
-function row({ at, key, transition, subscription, since, reason }) {
+function row({ at, key, transition, subscriptions, since, reason }) {
   return el("tr", { class: transition },
     el("td", { title: at }, clock(at)), el("td", {}, shownValue(key)), el("td", {}, transition),
-    el("td", {}, shownValue(subscription)), el("td", { title: since }, stayed(at, since)),
+    el("td", {}, subscriptions.map(shownValue).join(", ")), el("td", { title: since }, stayed(at, since)),
     el("td", { class: "note" }, reason));
 }
 

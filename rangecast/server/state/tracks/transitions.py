@@ -16,7 +16,7 @@ import msgspec
 
 from rangecast.server.log.base import Draft, Log, LogError, Unit
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
-from rangecast.track.delivery.notifier import Notification
+from rangecast.track.delivery.notifications import Notification
 from rangecast.track.moments import micros_of, moment_of
 
 _NOTHING = msgspec.Raw()
@@ -56,6 +56,13 @@ class Derived(msgspec.Struct, omit_defaults=True):
     """Of a digest: see `Notification`."""
     transitions: list[dict[str, Any]] = []
     """Those of a digest, as messages have them."""
+    subscriptions: list[str | int] = []
+    """Of a consumer's digest, in the order of its transitions; `subscription` is empty."""
+
+    @property
+    def ids(self) -> list[str | int]:
+        """Ids of its subscriptions."""
+        return self.subscriptions or [self.subscription]
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of its message, except subscription and event."""
@@ -74,7 +81,7 @@ class Derived(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def of(cls, found: Notification, consumer: int, score: float) -> Derived:
-        """Return a notification (a transition or a digest) for a consumer."""
+        """Return a notification for a consumer: a transition, or a digest."""
         listed = [
             cls(
                 one.id,
@@ -93,10 +100,29 @@ class Derived(msgspec.Struct, omit_defaults=True):
         ]
         if found.window is None:
             return listed[0]
-        fields = [one.fields() | ({"seq": one.seq} if one.seq else {}) for one in listed]
-        about = found.id, consumer, found.subscription, DIGEST, ""
-        times = micros_of(found.at), listed[0].at
-        return cls(*about, *times, "time", 0, score, window=found.window, transitions=fields)
+        fields = [
+            {"subscription": one.subscription}
+            | one.fields()
+            | ({"seq": one.seq} if one.seq else {})
+            for one in listed
+        ]
+        of_consumer = [] if found.consumer is None else [one.subscription for one in listed]
+        subscription = "" if found.subscription is None else found.subscription
+        return cls(
+            found.id,
+            consumer,
+            subscription,
+            DIGEST,
+            "",
+            micros_of(found.at),
+            listed[0].at,
+            "time",
+            0,
+            score,
+            window=found.window,
+            transitions=fields,
+            subscriptions=list(dict.fromkeys(of_consumer)),
+        )
 
     def shown(self) -> bytes:
         """Return `fields` as the inner part of a JSON object."""
