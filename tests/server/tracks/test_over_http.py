@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from rangecast import Engine, Number, Rule, Space, Timestamp, Tracker
+from rangecast import Digest, Engine, Number, Policy, Rule, Space, Timestamp, Tracker
 from rangecast.client import AsyncClient, Client, ServerError, TransitionMessage
+from rangecast.client.results import DigestMessage
 from rangecast.errors import RangecastError
 from tests.support.server.served import Served
 from tests.support.server.webhook import receiver
@@ -262,3 +263,43 @@ def test_events_without_a_usable_key_lose_nothing(fleet: Client, server: Served)
     shown = httpx.get(path.removesuffix("/events"), trust_env=False).json()
     assert shown["track"] == TRACK
     assert shown["tracked"]["incomplete"] == 3
+
+
+def test_a_policy_of_a_consumer_over_http_and_in_the_shell(fleet: Client, server: Served, cli):
+    policy = Policy(throttle=(3, "1 h"), digest=Digest(count=3))
+    put = fleet.put_consumer("ops", policy=policy, max_per_event=7)
+    assert put["policy"] == policy.definition() == fleet.consumer("ops")["policy"]
+    for name, text in (("fast", "speed > 80"), ("slow", "speed < 20")):
+        fleet.subscribe(name, text, consumer="ops", track=Rule())
+    fleet.publish([event(0, 90), event(1, 50), event(2, 10), event(3, 50)])
+    (digest,) = got(fleet, "ops", 1)
+    assert isinstance(digest, DigestMessage)
+    assert (digest.subscriptions, digest.window) == (["fast", "slow"], "1")
+    told = [(one.subscriptions, one.transition) for one in digest.transitions]
+    assert told == [(["fast"], "enter"), (["fast"], "exit"), (["slow"], "enter")]
+    args = ["consumers", "ops", "--server", server.url]
+    cli(*args, "--renotify", "2 h", "--throttle", "2 per 1 h")
+    shown = fleet.consumer("ops")
+    assert shown["policy"] == {"renotify": "2 h", "throttle": [2, "1 h"]}
+    assert shown["max_per_event"] == 7
+    cli(*args, "--no-policy")
+    assert "policy" not in fleet.consumer("ops")
+    for wrong in (["--delete", "--no-policy"], ["--throttle", "often"]):
+        cli(*args, *wrong, code=2)
+
+    async def put_again() -> Any:
+        async with AsyncClient(server.url, space=fleet._named_space()) as client:
+            return await client.put_consumer("ops", policy=policy)
+
+    assert asyncio.run(put_again())["policy"] == policy.definition()
+
+
+def test_a_policy_of_a_consumer_that_cannot_be_is_rejected(fleet: Client, server: Served):
+    with pytest.raises(RangecastError, match="policy has no 'often'"):
+        fleet.put_consumer("p", policy={"often": 1})
+    with Client(server.url, space="untracked") as client:
+        client.put_space("untracked", SPACE)
+        with pytest.raises(ServerError, match="has no track: its objects have no key"):
+            client.put_consumer("p", policy=Policy(renotify="1 h"))
+    with pytest.raises(RangecastError, match="'policy' is for consumers of a space"):
+        fleet.put_consumer("p", board="none", policy={})
