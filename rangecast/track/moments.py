@@ -38,8 +38,13 @@ def length_of(name: str, length: Length | None, *, min: int = 1) -> int | None: 
 
 
 def text_of_length(micros: int | None) -> str | None:
-    """Return a length as text that `length_of` can parse."""
-    return None if micros is None else f"{micros // 1000}.{micros % 1000:03d} ms"
+    """Return a length as text that `length_of` can parse, in the largest unit that fits."""
+    if micros is None:
+        return None
+    for unit, size in reversed(_UNITS.items()):
+        if micros % size == 0:
+            return f"{micros // size} {unit}"
+    return f"{micros // 1000}.{micros % 1000:03d} ms"
 
 
 def micros_of(moment: Any) -> int:

@@ -179,6 +179,13 @@ def test_a_digest_of_a_consumer_has_all_of_its_subscriptions():
     assert not again.has_policy("s")
 
 
+def test_a_definition_is_as_one_would_write_it():
+    policy = Policy(deduplicate=timedelta(seconds=90), throttle=(3, "60 min"), renotify="0.0015 s")
+    written = {"deduplicate": "90 s", "throttle": [3, "1 h"], "renotify": "1.500 ms"}
+    assert policy.definition() == written
+    assert Policy.of(written).lengths == policy.lengths
+
+
 def test_a_consumer_that_is_removed_leaves_nothing():
     limits = Policy(deduplicate="9 h", throttle=(1, "9 h"), digest=Digest(at="08:00"))
     notifier = Notifier(consumers={"ops": limits}, consumer_of={"s": "ops"})
