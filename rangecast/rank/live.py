@@ -3,7 +3,8 @@
 A part of a live set (see `liveset`) gets its ranking index on the first query. Rows in it are in
 order of arrival, which breaks ties; a replacement keeps the arrival of the row it replaced. The
 newest rows, too few to index, are compared one by one. Kernels skip dead rows, so that these never
-take a place in the top k.
+take a place in the top k. The first part is searched as a whole; the k-th best that it has is what
+rows of the others must reach, so that of small parts hardly anything is looked at.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 
 from rangecast.device.live import DeviceSet
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, has_nan, readonly
+from rangecast.kernels.arrays import F64, I32, I64, U8, has_nan, readonly
 from rangecast.kernels.bundle import opened, pointers
-from rangecast.kernels.jit import direct, jit_single
+from rangecast.kernels.jit import direct, jit, jit_single
 from rangecast.model.boxes import frozen
 from rangecast.model.sets.live_view import LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
@@ -26,11 +27,10 @@ from rangecast.model.space import Space
 from rangecast.rank.choose import Index
 from rangecast.rank.device import NOT_ON_A_DEVICE, best_of
 from rangecast.rank.liveness import Liveness
-from rangecast.rank.merged import PartBest, merged
+from rangecast.rank.merged import merge_into
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
 from rangecast.rank.scores.combine import check_combine, joined, nothing, number_of
 from rangecast.rank.slabs.index import Slabs, Span
-from rangecast.rank.top import insert
 from rangecast.rank.verified import Verified, VerifiedScan
 from rangecast.rank.warmup import Starting, begin
 
@@ -74,6 +74,11 @@ class Query(NamedTuple):
             raise UsageError("a span begins where it ends or before, and no value is NaN")
         return cls(lo, hi, k, span, combine if relaxed else None)
 
+    @property
+    def ends(self) -> tuple[F64, F64]:
+        """Return `above` and `below`: a box contains an event if lo <= above and below <= hi."""
+        return (self.lo, self.hi) if self.span == "contain" else (self.hi, self.lo)
+
 
 class RankedPart(NamedTuple):
     """Ranking index over some rows of a live set."""
@@ -102,35 +107,60 @@ def ranked_part(
     return RankedPart(structure, set_rows[:0] if same else set_rows, len(set_rows))
 
 
+@jit
+def _insert(rows: I32, scores: F64, filled: int, row: int, score: float, arrival: I64) -> int:
+    """Insert a row into a list sorted by score, then by arrival; return the new length.
+
+    A full list drops its last entry, or ignores the new row if that is worse.
+    """
+    k = len(rows)
+    slot = filled
+    while slot and (
+        scores[slot - 1] < score
+        or (scores[slot - 1] == score and arrival[rows[slot - 1]] > arrival[row])
+    ):
+        slot -= 1
+    if slot == k:
+        return k
+    filled = min(filled + 1, k)
+    for after in range(filled - 1, slot, -1):
+        rows[after], scores[after] = rows[after - 1], scores[after - 1]
+    rows[slot], scores[slot] = row, score
+    return filled
+
+
 @jit_single
-def _compare(
+def _add_recent(
     table: I64,
-    order: I64,
-    died: I64,
-    edit: int,
+    recent: I64,
+    arrival: I64,
     relaxed: bool,
     combine: int,
     worth: F64,
     above: F64,
     below: F64,
-    places: I32,
+    rows: I32,
     scores: F64,
     counts: I64,
     counters: I64,
 ) -> None:
-    """Compare each row with each event; write the best ones as positions in `order`.
+    """Compare recent rows, best first, with each event; add them to the best of the others.
 
     table          of the set's `Bounds`
     worth          (rows, 1) scores, (rows, d) weights, or (rows, 0): all weights are 1
     above, below   (events, d) a range contains an event if lo <= above and below <= hi
     """
     bounds = pointers(opened(table, Bounds))
+    k = rows.shape[1]
     for event in range(len(above)):
-        filled = 0
-        for index in range(len(order)):
-            row = order[index]
-            if died[row] <= edit:
-                continue
+        filled = counts[event]
+        for index in range(len(recent)):
+            row = recent[index]
+            if not relaxed and filled == k:
+                score, last = worth[row, 0], scores[event, k - 1]
+                later = arrival[row] > arrival[rows[event, k - 1]]
+                if score < last or (score == last and later):
+                    break
             counters[TESTED] += 1
             best, is_matched = 0.0, False
             for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
@@ -152,16 +182,17 @@ def _compare(
                     best = max(best, score) if is_matched else score
                     is_matched = True
             if is_matched:
-                filled = insert(places[event], scores[event], filled, index, best)
+                filled = _insert(rows[event], scores[event], filled, row, best, arrival)
         counts[event] = filled
 
 
 @cache
-def _compare_entry() -> Callable[..., None]:
+def _add_recent_entry() -> Callable[..., None]:
     """Return the compiled entry point of the kernel, which skips type dispatch."""
-    rows, event = readonly(np.empty(0, np.int64)), readonly(np.empty((1, 1)))
+    recent, event = readonly(np.empty(0, np.int64)), readonly(np.empty((1, 1)))
     out = *new_best(1, 1), new_counters(levels=0)
-    return direct(_compare, rows, rows, rows, 0, False, 0, np.empty((1, 1)), event, event, *out)
+    how = recent, recent, recent, False, 0, np.empty((1, 1)), event, event
+    return direct(_add_recent, *how, *out)
 
 
 class _Ranked(NamedTuple):
@@ -169,73 +200,91 @@ class _Ranked(NamedTuple):
 
     died: I64
     """Empty if all rows of the set live."""
+    dead_bits: U8
     arrival: I64
     recent: I64
-    """The rows that are in no part, by arrival."""
-    recent_rows: I32
-    """The same."""
+    """The live rows that are in no part, by score, then by arrival."""
+    recent_parts: dict[str | None, RankedPart]
+    """Indexes over these rows, by how they combine weights."""
 
     @classmethod
     def of(cls, view: LiveView[Any, RankedPart]) -> _Ranked:
         """Return the arrays of a view; the first query on the view creates them."""
         if not view.ranked:
-            rows, start = view.rows, view.indexed
-            order = start + np.argsort(rows.arrival[start : view.count], kind="stable")
-            died = rows.died[: len(rows.died) if view.dead else 0]
-            arrays = readonly(died), readonly(rows.arrival), readonly(order)
-            view.ranked.append(cls(*arrays, frozen(order, np.int32)))
+            rows, new = view.rows, slice(view.indexed, view.count)
+            order = np.lexsort((rows.arrival[new], -rows.scores[new]))
+            recent = view.indexed + order[rows.died[new][order] > view.edit]
+            died = readonly(rows.died[: len(rows.died) if view.dead else 0])
+            bits, arrival = readonly(rows.dead_bits), readonly(rows.arrival)
+            view.ranked.append(cls(died, bits, arrival, readonly(recent), {}))
         ranked: _Ranked = view.ranked[0]
         return ranked
 
+    def liveness(self, part: RankedPart, edit: int) -> Liveness:
+        """Return which rows of a part are live."""
+        return Liveness(part.set_rows, self.died, edit, self.dead_bits)
 
-def _best_recent(view: LiveView[Any, RankedPart], ranked: _Ranked, query: Query) -> PartBest:
-    """Return the top k of the rows that are in no part."""
-    rows, order = view.rows, ranked.recent
-    places, scores, counts = new_best(len(query.lo), min(query.k, len(order)))
-    counters = new_counters(levels=0)
+
+def _compare_recent(
+    view: LiveView[Any, RankedPart], ranked: _Ranked, query: Query, best: Best
+) -> Work:
+    """Add the recent rows to the best of the parts, one by one; return the work."""
+    rows, counters = view.rows, new_counters(levels=0)
     if query.combine is None:
         worth = rows.scores[:, None]
     elif rows.weights is None:
         worth = np.empty((len(rows.scores), 0))
     else:
         worth = rows.weights
-    above, below = (query.lo, query.hi) if query.span == "contain" else (query.hi, query.lo)
     relaxed, combine = query.combine is not None, number_of(query.combine or "sum")
-    live = rows.bounds.table, order, rows.died, view.edit, relaxed, combine, worth
-    compare = _compare_entry()
+    how = rows.bounds.table, ranked.recent, ranked.arrival, relaxed, combine, worth
+    above, below = query.ends
+    add = _add_recent_entry()
     if len(above) <= _PIECE:
-        compare(*live, above, below, places, scores, counts, counters)
+        add(*how, above, below, best.rows, best.scores, best.counts, counters)
     else:
         for first in range(0, len(above), _PIECE):  # between pieces other threads may run
             some = slice(first, first + _PIECE)
-            out = places[some], scores[some], counts[some], counters
-            compare(*live, above[some], below[some], *out)
-    return PartBest(Best(places, scores, counts, Work.of(counters)), ranked.recent_rows)
+            out = best.rows[some], best.scores[some], best.counts[some], counters
+            add(*how, above[some], below[some], *out)
+    return Work.of(counters)
 
 
-def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest:
-    """Return the top k of a part at an edit; `died` is empty if all rows of the set are live."""
-    liveness = Liveness(part.set_rows, died, edit)
+def _best_part(part: RankedPart, liveness: Liveness, query: Query) -> Best:
+    """Return the top k of a part, with its own rows."""
     if query.span is None:
-        return PartBest(part.structure.best(query.lo, query.k, liveness=liveness), part.set_rows)
+        return part.structure.best(query.lo, query.k, liveness=liveness)
     if isinstance(part.structure, Verified | VerifiedScan):
         raise UsageError("spans can't be ranked by subscriptions with shapes")
     assert isinstance(part.structure, Slabs | Starting)  # a set with another index takes no spans
-    best = part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
-    return PartBest(best, part.set_rows)
+    return part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
 
 
-def _recent_part(
-    view: LiveView[Any, RankedPart], ranked: _Ranked, combine: str | None, index: str, space: Space
-) -> RankedPart:
-    """Return an index over the rows that are in no part; the first query on a view builds it."""
-    made: dict[str | None, RankedPart]
-    if len(view.ranked) == 1:
-        view.ranked.append({})
-    made = view.ranked[1]
-    if combine not in made:
-        made[combine] = ranked_part(view.rows, ranked.recent_rows, space, index, combine)
-    return made[combine]
+def _best_first(part: RankedPart, liveness: Liveness, query: Query, room: int) -> Best:
+    """Return the top k of the first part, with rows of the set and room for those of others."""
+    best = _best_part(part, liveness, query)
+    rows, scores, counts, work = best
+    if len(part.set_rows):  # of rows that aren't there, any will do
+        rows = part.set_rows.take(rows, mode="clip")
+    missing = room - rows.shape[1]
+    if missing > 0:
+        rows = np.pad(rows, ((0, 0), (0, missing)))
+        scores = np.pad(scores, ((0, 0), (0, missing)))
+    return Best(rows, scores, counts, work)
+
+
+def _add_part(part: RankedPart, ranked: _Ranked, edit: int, query: Query, best: Best) -> Work:
+    """Add the top k of a part to those of others; return the work."""
+    liveness, structure = ranked.liveness(part, edit), part.structure
+    if isinstance(structure, Starting):
+        structure = structure.interim.built or structure
+    if isinstance(structure, Slabs):
+        is_span = query.span is not None
+        return structure.add(best, *query.ends, is_span, liveness, ranked.arrival)
+    its = _best_part(part, liveness, query)
+    mine = best.rows, best.scores, best.counts
+    merge_into(*mine, its.rows, its.scores, its.counts, part.set_rows, ranked.arrival)
+    return its.work
 
 
 def best_on_device(view: LiveView[Any, RankedPart], query: Query, held: DeviceSet) -> Best:
@@ -253,15 +302,25 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
     index   name of the index of a part
     """
     rows, combine, ranked = view.rows, query.combine, _Ranked.of(view)
-    best = []
-    for part in view.parts:
+    room, work = min(query.k, view.count), Work()
+    best = Best(*new_best(len(query.lo), 0 if view.parts else room))
+    for number, part in enumerate(view.parts):
         if combine not in part.rankings:
             part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
-        best.append(_best_part(part.rankings[combine], ranked.died, view.edit, query))
-    comparisons = len(ranked.recent) * len(query.lo)
+        ranking = part.rankings[combine]
+        if number == 0:
+            best = _best_first(ranking, ranked.liveness(ranking, view.edit), query, room)
+            work = best.work
+        else:
+            work = work.plus(_add_part(ranking, ranked, view.edit, query, best))
+    recent = ranked.recent
+    comparisons = len(recent) * len(query.lo)
     if comparisons > _INDEXED or (view.verifier is not None and comparisons):
-        newest = _recent_part(view, ranked, combine, index, space)
-        best.append(_best_part(newest, ranked.died, view.edit, query))
-    elif len(ranked.recent) or not best:
-        best.append(_best_recent(view, ranked, query))
-    return merged(best, ranked.arrival, query.k)
+        if combine not in ranked.recent_parts:
+            newest = ranked_part(rows, recent.astype(np.int32), space, index, combine)
+            ranked.recent_parts[combine] = newest
+        newest = ranked.recent_parts[combine]
+        work = work.plus(_add_part(newest, ranked, view.edit, query, best))
+    elif comparisons:
+        work = work.plus(_compare_recent(view, ranked, query, best))
+    return best._replace(work=work)

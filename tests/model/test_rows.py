@@ -4,7 +4,14 @@ from hypothesis import strategies as st
 
 from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
-from rangecast.model.sets.rowstore import NEVER, append, append_one, boxes_of, no_rows
+from rangecast.model.sets.rowstore import (
+    NEVER,
+    append,
+    append_one,
+    boxes_of,
+    mark_dead,
+    no_rows,
+)
 from rangecast.model.space import Space
 from tests.support import strategies
 
@@ -82,3 +89,19 @@ def test_only_what_is_mentioned_is_kept():
     rows = append(no_rows(), 0, Boxes.of(lo, hi), np.arange(1000))
     assert rows.bounds.arrays.first_term[1000] == 1000
     assert rows.memory < 100 * 1000
+
+
+def test_rows_that_died_have_a_bit_which_growing_keeps():
+    rows, count, dead = no_rows(), 0, set()
+    rng = np.random.default_rng(2)
+    for edit in range(1, 12):
+        lo = rng.random((int(rng.integers(1, 90)), 3))
+        rows = append(rows, count, Boxes.of(lo, lo), count + np.arange(len(lo)))
+        count += len(lo)
+        alive = sorted(set(range(count)) - dead)
+        dying = rng.permutation(alive)[:5]
+        mark_dead(rows, len(dead), dying, edit)
+        dead |= set(dying.tolist())
+        bits = np.unpackbits(rows.dead_bits, bitorder="little")[:count]
+        assert set(np.flatnonzero(bits).tolist()) == dead
+        assert set(np.flatnonzero(rows.died[:count] <= edit).tolist()) == dead

@@ -204,6 +204,59 @@ def test_one_attribute_is_ranked_right_while_it_is_edited(monkeypatch, indexed):
                 assert found[event] == expected
 
 
+@pytest.mark.parametrize("dimensions", [1, 3])
+@pytest.mark.parametrize("edits", [100, 2_000])
+def test_an_edited_set_looks_at_hardly_more_than_an_untouched_one(dimensions, edits):
+    """The k-th best of the large part is what the rows of the small one must reach."""
+    rng = np.random.default_rng(8)
+    n = 20_000
+    side = (1_000 / n) ** (1 / dimensions)
+    lo = rng.random((n, dimensions)) * (1 - side)
+    scores = rng.integers(0, 40, n).astype(float)
+    boxes = Boxes.of(lo, lo + side, scores=scores)
+    events = side + rng.random((1_000, dimensions)) * (1 - 2 * side)
+    engines = []
+    for count in (0, edits):
+        engine = Engine(Space([Number(f"a{axis}") for axis in range(dimensions)]))
+        engine.subscribe_many(boxes)
+        some = boxes.take(np.arange(count))
+        engine.unsubscribe_many(some.ids.to_pylist())
+        engine.subscribe_many(some)
+        engines.append(engine)
+    query = rank_live.Query.of((events, events), dimensions, 10, None, "sum", relaxed=False)
+    untouched, edited = (
+        rank_live.best_live(engine._view, query, "slabs", engine.space) for engine in engines
+    )
+    np.testing.assert_array_equal(edited.scores, untouched.scores)
+    work, least = edited.work, untouched.work
+    assert work.words <= 1.5 * least.words
+    assert work.examined + work.tested <= 1.3 * (least.examined + least.tested) + 20 * len(events)
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_ties_between_parts_go_by_arrival(relaxed):
+    """Replaced rows are in a later part, with the arrival of those that they replace."""
+    rng = np.random.default_rng(9)
+    n = 3_000
+    lo = rng.random((n, D))
+    scores, weights = rng.integers(0, 3, n).astype(float), rng.integers(1, 3, (n, D)).astype(float)
+    boxes = Boxes.of(lo, lo + 0.3, scores=scores, weights=weights)
+    engine = Engine(plane())
+    engine.subscribe_many(boxes)
+    for some in (rng.permutation(n)[:700], rng.permutation(n)[:40]):
+        engine.replace_many(boxes.take(np.sort(some)))
+    events = rng.random((150, D))
+    for k in (1, 10, 2_500):
+        found = engine.rank_points(events, k, relaxed=relaxed)
+        for event, right in enumerate(Scan(boxes).rank(events, k, relaxed=relaxed)):
+            expected = list(zip(right.rows.tolist(), right.scores.tolist(), strict=True))
+            assert (
+                found[event]
+                == expected
+                == engine.rank_points(events[[event]], k, relaxed=relaxed)[0]
+            )
+
+
 def test_rankings_name_events_and_subscriptions():
     engine = Engine(plane())
     engine.subscribe("a", "a0 < 5", score=1)

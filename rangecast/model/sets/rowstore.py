@@ -8,10 +8,12 @@ the edit that removed it. Bounds are stored only for restricted attributes:
     axis, lo, hi (terms)     range of one restricted attribute
     scores, arrival, died (rows), ids (rows), weights (rows, d) once a subscription has some
     deaths (rows)            removed rows, in the order of removal
+    dead_bits (rows / 8)     one bit per row: set once it was removed, at whichever edit
 
 `arrival` breaks ties: it is the row number, except that a replacement takes that of the row it
 replaces. `died` is the number of the edit that removed the row, `NEVER` while it is live; a reader
-at edit c sees row r iff c < died[r]. If n rows were dead then, they are deaths[:n].
+at edit c sees row r iff c < died[r]. If n rows were dead then, they are deaths[:n]. A row whose bit
+isn't set is live for every reader: bits stay in the processor's cache where `died` doesn't.
 
 Rows are written after the last visible one, and a full array is copied to a larger one. So a reader
 with `RowArrays` and a count never sees a partially written row, and rows that were written but
@@ -27,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.kernels.arrays import F64, I32, I64, U16, AnyArray
+from rangecast.kernels.arrays import F64, I32, I64, U8, U16, AnyArray
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
@@ -57,6 +59,7 @@ class RowArrays(NamedTuple):
     arrival: I64
     died: I64
     deaths: I32
+    dead_bits: U8
     ids: AnyArray
     weights: F64 | None
 
@@ -82,6 +85,7 @@ def no_rows() -> RowArrays:
         arrival=np.zeros(0, np.int64),
         died=np.zeros(0, np.int64),
         deaths=np.zeros(0, np.int32),
+        dead_bits=np.zeros(0, np.uint8),
         ids=np.zeros(0, np.int64),
         weights=None,
     )
@@ -160,6 +164,8 @@ def mark_dead(rows: RowArrays, earlier: int, dead: I64, edit: int | I64) -> None
     """Mark rows as dead from an edit on; readers at earlier edits still see them."""
     rows.deaths[earlier : earlier + len(dead)] = dead
     rows.died[dead] = edit
+    bits = np.left_shift(1, dead & 7).astype(np.uint8)
+    np.bitwise_or.at(rows.dead_bits, dead >> 3, bits)
 
 
 def _with_room(
@@ -189,6 +195,7 @@ def _with_room(
         and terms + new_terms <= len(bounds.lo)
     ):
         return rows
+    scores = _grown(rows.scores, count, new_rows)
     return RowArrays(
         bounds=Bundle(
             Bounds(
@@ -199,10 +206,13 @@ def _with_room(
                 hi=_grown(bounds.hi, terms, new_terms),
             )
         ),
-        scores=_grown(rows.scores, count, new_rows),
+        scores=scores,
         arrival=_grown(rows.arrival, count, new_rows),
         died=_grown(rows.died, count, new_rows),
         deaths=_grown(rows.deaths, count, new_rows),
+        dead_bits=_grown(
+            rows.dead_bits, len(rows.dead_bits), -(-len(scores) // 8) - len(rows.dead_bits)
+        ),
         ids=_grown(rows.ids, count, new_rows),
         weights=None if rows.weights is None else _grown(rows.weights, count, new_rows),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.arrays import F64, I32, I64, U8
 from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit
 from rangecast.rank.liveness import LiveRows, is_live, live_rows
@@ -85,6 +85,7 @@ def best_exact(
     set_rows: I32,
     died: I64,
     edit: int,
+    dead_bits: U8,
     cursor: I64,
     rows: I32,
     scores: F64,
@@ -93,9 +94,9 @@ def best_exact(
 ) -> None:
     """Write the best of those that match each event on all attributes, as many as there is room.
 
-    source, cursor         tables of bundles
-    set_rows, died, edit   see `Liveness`
+    source, cursor                    tables of bundles
+    set_rows, died, edit, dead_bits   see `Liveness`
     """
-    walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit)
+    walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit, dead_bits)
     boxes = np.empty(points.shape[1], np.int64)
     _best_exact(walks, live, points, boxes, rows, scores, counts)

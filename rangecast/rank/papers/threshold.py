@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, offsets_of
+from rangecast.kernels.arrays import F64, I32, I64, U8, offsets_of
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
@@ -294,6 +294,7 @@ def best_relaxed(
     set_rows: I32,
     died: I64,
     edit: int,
+    dead_bits: U8,
     cursor: I64,
     seen_table: I64,
     rows: I32,
@@ -305,10 +306,10 @@ def best_relaxed(
 
     source, lookup_table, cursor, seen_table   tables of bundles
     combine                                    the number of the combination
-    set_rows, died, edit                       see `Liveness`
+    set_rows, died, edit, dead_bits            see `Liveness`
     """
     d = points.shape[1]
-    walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit)
+    walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit, dead_bits)
     lookup, seen = opened(lookup_table, Lookup), opened(seen_table, Seen)
     scratch = np.empty(d, np.int32)
     largest = np.empty(lookup.most + 1)

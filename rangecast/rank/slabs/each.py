@@ -20,7 +20,14 @@ from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import SLOT_BYTES
-from rangecast.rank.slabs.pointers import Found, LayoutPointers, QueryPointers, holds, is_new
+from rangecast.rank.slabs.pointers import (
+    Found,
+    LayoutPointers,
+    QueryPointers,
+    holds,
+    is_new,
+    may_add,
+)
 
 BAND = BLOCK * BLOCK
 """Boxes of a band at most."""
@@ -230,7 +237,7 @@ def search_each(
     """Search for event e from one band to before another, until it has its k; return the work."""
     words = tested = ZERO
     k, filled = out.k, out.counts[e]
-    while band < until and filled < k:
+    while band < until and may_add(view, band, out, e):
         if band == 0 and view.has_head:
             wanted = k if view.is_simple else view.boxes
             more, work = _search_head(view, query, e * view.d, wanted, room.found)
@@ -243,6 +250,6 @@ def search_each(
             if filled < k and (view.is_simple or is_new(view.live, view.owner[rank], out.last, e)):
                 out.ranks[e * (k + 1) + filled] = rank
                 filled += 1
+        out.counts[e] = filled
         band += 1
-    out.counts[e] = filled
     return words, tested

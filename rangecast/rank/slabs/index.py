@@ -26,13 +26,14 @@ from typing import Literal
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, readonly
+from rangecast.kernels.arrays import F64, I64, readonly
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import direct
 from rangecast.model.boxes import Boxes
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 from rangecast.rank.scores.combine import number_of
+from rangecast.rank.slabs.adding import add_exact, add_exact_one, add_relaxed
 from rangecast.rank.slabs.exact import search_exact, search_exact_one
 from rangecast.rank.slabs.layout import lay_out
 from rangecast.rank.slabs.lists import Fineness
@@ -41,6 +42,7 @@ from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 Span = Literal["overlap", "contain"]
 SLABS_ALONE = "events with spans are ranked by the index 'slabs' alone"
 _FINENESS = Fineness()
+_NO_FLOOR = np.array([-np.inf])
 
 
 class Slabs:
@@ -74,8 +76,8 @@ class Slabs:
         search = search_relaxed_one if len(events) == 1 else search_relaxed
         rows, scores, counts = new_best(len(events), min(k, self.rows))
         counters = new_counters(levels=0)
-        arguments = self.layout.table, self._combine, events
-        search(*arguments, *liveness, rows, scores, counts, counters)
+        arguments = self.layout.table, self._combine, events, *liveness, _no_floors(len(events))
+        search(*arguments, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
@@ -93,11 +95,30 @@ class Slabs:
         above, below = (last, first) if span == "overlap" else (first, last)
         return self._exact(above, below, k, liveness, is_span=True)
 
+    def add(
+        self, best: Best, above: F64, below: F64, is_span: bool, liveness: Liveness, arrival: I64
+    ) -> Work:
+        """Add to the k best of events in other rows of a set those of this index; return the work.
+
+        best           changed in place; its rows are those of the set
+        above, below   checked events, (events, d): a box contains one if lo <= above, below <= hi
+        arrival        of the rows of the set; it breaks ties
+        """
+        counters = new_counters(levels=0)
+        others = *liveness, arrival, best.rows, best.scores, best.counts, counters
+        if self.relaxed:
+            add_relaxed(self.layout.table, self._combine, above, *others)
+        else:
+            add = _add_one() if len(above) == 1 else add_exact
+            add(self.layout.table, above, below, is_span, *others)
+        return Work.of(counters)
+
     def _exact(self, above: F64, below: F64, k: int, liveness: Liveness, *, is_span: bool) -> Best:
         rows, scores, counts = new_best(len(above), min(k, self.rows))
         counters = new_counters(levels=0)
         search = _exact_one() if len(above) == 1 else search_exact
-        search(self.layout.table, above, below, is_span, *liveness, rows, scores, counts, counters)
+        how = self.layout.table, above, below, is_span, *liveness, _no_floors(len(above))
+        search(*how, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
 
@@ -106,4 +127,16 @@ def _exact_one() -> Callable[..., None]:
     """Return the kernel for one event, which takes its arguments as they are."""
     event = readonly(np.empty((1, 1)))
     out = *new_best(1, 1), new_counters(levels=0)
-    return direct(search_exact_one, ALL.died, event, event, False, *ALL, *out)
+    return direct(search_exact_one, ALL.died, event, event, False, *ALL, _NO_FLOOR, *out)
+
+
+@cache
+def _add_one() -> Callable[..., None]:
+    """Return the kernel that adds to the best of one event, without type dispatch."""
+    event = readonly(np.empty((1, 1)))
+    out = *new_best(1, 1), new_counters(levels=0)
+    return direct(add_exact_one, ALL.died, event, event, False, *ALL, ALL.died, *out)
+
+
+def _no_floors(events: int) -> F64:
+    return _NO_FLOOR if events == 1 else np.full(events, -np.inf)

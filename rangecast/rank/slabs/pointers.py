@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rangecast.kernels.arrays import I32, I64
+from rangecast.kernels.arrays import I32, I64, U8
+from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.codes import MISSING
 from rangecast.kernels.grid import cell_in_table
@@ -74,7 +75,7 @@ class LayoutPointers(NamedTuple):
 
 
 @jit
-def open_layout(table: I64, set_rows: I32, died: I64, edit: int) -> LayoutPointers:
+def open_layout(table: I64, set_rows: I32, died: I64, edit: int, dead_bits: U8) -> LayoutPointers:
     """Return what the table of a layout's bundle leads to."""
     layout = opened(table, Layout)
     at = pointers(layout)
@@ -121,7 +122,7 @@ def open_layout(table: I64, set_rows: I32, died: I64, edit: int) -> LayoutPointe
         len(layout.head) > 0,
         is_exact,
         len(died) == 0 and layout.several[0] == 0,
-        live_rows(set_rows, died, edit),
+        live_rows(set_rows, died, edit, dead_bits),
     )
 
 
@@ -146,6 +147,14 @@ class Found(NamedTuple):
     """(events,) at most k"""
     last: Any
     """(events,) the row that the last box which held it is of; unless all that hold it count."""
+    floors: Any
+    """(events,) scores below which nothing is needed."""
+
+
+@jit
+def may_add(view: LayoutPointers, band: int, out: Found, e: int) -> bool:
+    """Whether an event needs more, and a band may have it."""
+    return out.counts[e] < out.k and bool(view.worth[view.bands[band] * BLOCK] >= out.floors[e])
 
 
 @jit

@@ -71,12 +71,13 @@ def _search(
     totals: Any,
     rows: I32,
     scores: F64,
+    floor: float,
 ) -> tuple[int, int, int]:
     """Write the best of an event; return how many, and the work. A place is a rank here."""
     k, d, terms = len(rows), view.d, view.terms
     filled = block = words = tested = ZERO
     while block < view.last_block and not (
-        filled == k and scores[k - 1] > view.worth[block * BLOCK]
+        view.worth[block * BLOCK] < (scores[k - 1] if filled == k else floor)
     ):
         some = np.uint64(0)
         for i in range(BLOCK):
@@ -100,7 +101,7 @@ def _search(
             i = lowest_bit(some)
             some &= some - np.uint64(1)
             row = view.owner[block * BLOCK + i]
-            if filled == k and totals[i] < scores[k - 1]:
+            if totals[i] < (scores[k - 1] if filled == k else floor):
                 continue
             if not is_live(view.live, row):
                 continue
@@ -122,6 +123,7 @@ def _search_all(
     rows: I32,
     scores: F64,
     counts: I64,
+    floors: F64,
     counters: I64,
 ) -> None:
     """Write the best of each event; `codes` and `totals` are room for one."""
@@ -129,7 +131,7 @@ def _search_all(
     for e in range(len(points)):
         mine = pointer(points, e * view.d)
         encode(view, mine, ZERO, its_codes)
-        hits = _search(view, combine, mine, its_codes, sums, rows[e], scores[e])
+        hits = _search(view, combine, mine, its_codes, sums, rows[e], scores[e], floors[e])
         counts[e], words, tested = hits
         counters[WORDS] += words
         counters[TESTED] += tested
@@ -143,15 +145,17 @@ def search_relaxed(
     set_rows: I32,
     died: I64,
     edit: int,
+    dead_bits: U8,
+    floors: F64,
     rows: I32,
     scores: F64,
     counts: I64,
     counters: I64,
 ) -> None:
     """Write the best of each event, as many as there is room; see `search_exact`."""
-    view = open_layout(table, set_rows, died, edit)
+    view = open_layout(table, set_rows, died, edit, dead_bits)
     codes, totals = np.empty(view.d, np.uint8), np.empty(BLOCK)
-    _search_all(view, combine, points, codes, totals, rows, scores, counts, counters)
+    _search_all(view, combine, points, codes, totals, rows, scores, counts, floors, counters)
 
 
 @jit_single
@@ -162,10 +166,13 @@ def search_relaxed_one(
     set_rows: I32,
     died: I64,
     edit: int,
+    dead_bits: U8,
+    floors: F64,
     rows: I32,
     scores: F64,
     counts: I64,
     counters: I64,
 ) -> None:
     """As `search_relaxed`, without giving up the GIL."""
-    search_relaxed(table, combine, points, set_rows, died, edit, rows, scores, counts, counters)
+    liveness = set_rows, died, edit, dead_bits
+    search_relaxed(table, combine, points, *liveness, floors, rows, scores, counts, counters)

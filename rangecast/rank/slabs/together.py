@@ -16,7 +16,14 @@ from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import TABLE_ROWS, list_lanes, tabulate
 from rangecast.rank.slabs.each import BAND, Room, hulls_met, search_each
-from rangecast.rank.slabs.pointers import Found, LayoutPointers, QueryPointers, holds, is_new
+from rangecast.rank.slabs.pointers import (
+    Found,
+    LayoutPointers,
+    QueryPointers,
+    holds,
+    is_new,
+    may_add,
+)
 
 FEW = 96
 """Events that aren't worth a table."""
@@ -184,9 +191,10 @@ def search_together(
         pointer(longs, TOGETHER + BAND + _RECORDS),
         pointer(words, 0),
     )
-    left = events
-    for i in range(left):
-        members[i] = i
+    left = ZERO
+    for e in range(events):
+        members[left] = e
+        left += view.last_band > 0 and may_add(view, ZERO, out, e)
     visited = tested = band = ZERO
     while band < view.last_band and left >= FEW:
         base = view.bands[band] * BLOCK
@@ -214,7 +222,7 @@ def search_together(
         still = ZERO
         for i in range(left):
             members[still] = members[i]
-            still += out.counts[members[i]] < out.k
+            still += band + 1 < view.last_band and may_add(view, band + 1, out, members[i])
         left = still
         band += 1
     for i in range(left):
