@@ -222,7 +222,7 @@ def run(report: Report, *, quick: bool) -> None:
     report.begin("Range top-k messages", ABOUT + BOXES + HALF)
     picture = report.picture("notify.png", "Updates a second")
     if wrong := checked(quick):
-        raise DisagreementError(f"{wrong} lists differ from a recomputation")
+        raise DisagreementError(f"{wrong} lists differ from the recomputed ones")
     runs, m, updates = (1, 2_000, 200) if quick else (3, 2_000_000, 20_000)
     data = tables(1_000 if quick else 10_000, m, updates)
     table, rates = beside_unicast(data, runs)

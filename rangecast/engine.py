@@ -128,7 +128,7 @@ class Engine(LiveSet):
                 errors[index] = error
             except Exception as error:  # an event whose own methods raise
                 reason = f"{type(error).__name__}: {abbreviate(error)}"
-                errors[index] = UsageError(f"the event can't be read: {reason}")
+                errors[index] = UsageError(f"the event can't be decoded: {reason}")
         if not points:
             return [*errors.values()]
         matched = joined(self._match(view, np.concatenate(points), 1))
@@ -152,7 +152,7 @@ class Engine(LiveSet):
         coordinates = np.asarray(points, np.float64, order="C")
         if coordinates.ndim != 2 or coordinates.shape[1] != len(self.space) or has_nan(coordinates):
             raise UsageError(
-                f"points take the shape (events, {len(self.space)}) and hold no NaN; "
+                f"points must have the shape (events, {len(self.space)}) and contain no NaN; "
                 f"given: {coordinates.shape}"
             )
         return coordinates
@@ -365,7 +365,7 @@ class Engine(LiveSet):
     def _best(self, view: View, query: Query) -> Best:
         if query.span is not None and self.rank_index not in ("auto", Slabs.name):
             raise UsageError(
-                f"{SLABS_ALONE}; this set's is {self.rank_index!r}: make it with "
+                f"{SLABS_ALONE}; this set uses {self.rank_index!r}: create it with "
                 "Engine(space, rank_index='auto')"
             )
         if self._on_device is not None:
@@ -381,13 +381,13 @@ class Engine(LiveSet):
             probability = np.asarray(value, np.float64)
             if probability.shape not in ((), (len(lo),)):
                 raise UsageError(
-                    f"a probability is one number, or one for each of {len(lo):,} events; "
+                    f"a probability must be one number, or one for each of {len(lo):,} events; "
                     f"given for {name!r}: {probability.shape}"
                 )
             wrong = probability[~((probability >= 0) & (probability <= 1))]
             if len(wrong):
                 raise UsageError(
-                    f"a probability lies between 0 and 1; given for {name!r}: {wrong[0]}"
+                    f"a probability must be between 0 and 1; given for {name!r}: {wrong[0]}"
                 )
             if len(lo) and np.isposinf(lo[:, axis]).all():
                 raise UsageError(f"{name!r} has a probability, but the event has no value for it")

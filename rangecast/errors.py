@@ -117,9 +117,7 @@ class RejectedRow:
             where += f", row {self.row} (counted from 0)"
         text = f"{where}, column {self.column!r}: {self.reason}\n  given: {self.value}"
         if self.more:
-            text += (
-                f"\n  also: {self.more:,} more rejected {self.column!r} among the rows read so far"
-            )
+            text += f"\n  also: {self.more:,} more rows so far are rejected for {self.column!r}"
         return f"{text}\n  hint: {self.remedy}"
 
 
@@ -175,7 +173,7 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     shown = ", ".join(repr(k) for k in known[:10]) + (", ..." if len(known) > 10 else "")
-    return f"known: {shown}" if known else "none is defined"
+    return f"known: {shown}" if known else "none are defined"
 
 
 def unknown_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:

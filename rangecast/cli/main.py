@@ -35,8 +35,8 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
         "why": (why.why, "Explain why a subscription matches an event, or doesn't."),
         "why-not": (why_not.why_not, "Find the subscriptions that an event nearly matches."),
         "check": (check.check, "Show what a filter means, covers and would have matched."),
-        "verify": (verify.verify, "Verify that a result of matching is right."),
-        "report": (report.report, "Write an HTML page about a result of matching."),
+        "verify": (verify.verify, "Verify that a match result is correct."),
+        "report": (report.report, "Write an HTML page about a match result."),
     },
     "Sets of subscriptions": {
         "cover": (cover.cover, "Find the subscriptions that others make redundant."),
@@ -47,7 +47,10 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
     "Server": {
         "serve": (serve.serve, "Serve subscriptions and events over HTTP, durably."),
         "publish": (publish.publish, "Publish events to a server."),
-        "subscribe": (subscribe.subscribe, "Subscribe at a server, and follow the matches."),
+        "subscribe": (
+            subscribe.subscribe,
+            "Subscribe to events of a server, and follow the matches.",
+        ),
         "unsubscribe": (subscribe.unsubscribe, "Remove subscriptions from a server."),
         "consumers": (consumers.consumers, "List, show and delete the consumers of a server."),
         "status": (publish.status, "Show the state of a server."),
@@ -67,7 +70,10 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
     },
     "Networks and research": {
         "route": (route.app, "Route events through a network of brokers; inject faults."),
-        "precompile": (precompile.precompile, "Compile kernels ahead, for a quick first answer."),
+        "precompile": (
+            precompile.precompile,
+            "Compile kernels ahead of time, for a fast first answer.",
+        ),
     },
 }
 """Commands as listed by `--help`, one line of 80 characters each. The docstrings have the details.
@@ -147,7 +153,7 @@ def main(application: Callable[[], Any] = app) -> None:
     except RangecastError as error:
         _fail(for_interface(str(error), "shell"), 2)
     except MemoryError:
-        _fail("not enough memory for this; use a smaller set", 1)
+        _fail("not enough memory; use a smaller set", 1)
     except OSError as error:
         if error.errno not in FULL:
             _internal(error)

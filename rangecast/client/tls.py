@@ -25,7 +25,7 @@ _EXPIRED, _NOT_YET = 10, 9
 _OTHER_NAME = (62, 64)
 """OpenSSL error codes, X509_V_ERR_*."""
 _TRUST = (
-    "pass the file of its authority: Client(verify='ca.pem'), --ca-file ca.pem, or "
+    "pass the certificate of its authority: Client(verify='ca.pem'), --ca-file ca.pem, or "
     "SSL_CERT_FILE=ca.pem"
 )
 
@@ -82,7 +82,7 @@ def failure(url: str, error: BaseException) -> str | None:
         if isinstance(cause, ssl.SSLError):
             return _failed(cause)
     if _speaks_tls(url, error):
-        return "the server speaks TLS on this port\n  hint: use https:// instead of http://"
+        return "the server expects TLS on this port\n  hint: use https:// instead of http://"
     return None
 
 
@@ -97,11 +97,14 @@ def _unverified(error: ssl.SSLCertVerificationError) -> str:
     if code == _EXPIRED:
         return "TLS: the server's certificate has expired\n  hint: renew it"
     if code == _NOT_YET:
-        return "TLS: the server's certificate isn't valid yet\n  hint: compare the clocks"
+        return (
+            "TLS: the server's certificate isn't valid yet\n"
+            "  hint: check the clocks of both machines"
+        )
     if code in _OTHER_NAME:
         return (
-            f"TLS: the server's certificate is for another host: {why}\n"
-            "  hint: use a host name that the certificate has"
+            f"TLS: the server's certificate doesn't cover this host: {why}\n"
+            "  hint: use a host name that the certificate lists"
         )
     return f"TLS: the server's certificate isn't trusted: {why}\n  hint: {_TRUST}"
 
@@ -110,19 +113,19 @@ def _failed(error: ssl.SSLError) -> str:
     reason = (error.reason or "").upper()
     if "WRONG_VERSION_NUMBER" in reason or "HTTP_REQUEST" in reason or "RECORD_LAYER" in reason:
         return (
-            "TLS: the server doesn't speak it on this port\n"
-            "  hint: use http:// instead of https://, or the port of TLS"
+            "TLS: the server doesn't use TLS on this port\n"
+            "  hint: use http:// instead of https://, or its TLS port"
         )
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
         return (
-            f"TLS: the server asks for a client certificate ({reason.lower().replace('_', ' ')})\n"
+            f"TLS: the server requires a client certificate ({reason.lower().replace('_', ' ')})\n"
             "  hint: pass one: Client(cert=('client.pem', 'client.key')), or --client-cert and "
             "--client-key"
         )
     if "ALERT" in reason:
         return (
-            f"TLS: the server ended the handshake ({reason.lower().replace('_', ' ')})\n"
-            "  hint: compare the client certificate with what the server trusts"
+            f"TLS: the server aborted the handshake ({reason.lower().replace('_', ' ')})\n"
+            "  hint: check that the server trusts the client certificate"
         )
     return f"TLS: {error}\n  hint: {_TRUST}"
 

@@ -91,7 +91,7 @@ class Watch:
         except websockets.ConnectionClosed as closed:
             why = closed.rcvd.reason if closed.rcvd is not None else "the connection is lost"
             raise ServerError(
-                f"{self._url}: the server ended the WebSocket: {why}\n  hint: start again"
+                f"{self._url}: the server closed the WebSocket: {why}\n  hint: reconnect"
             ) from None
         if frame["type"] == "error":
             raise error_of(frame, frame["status"])

@@ -58,7 +58,7 @@ def earliest_coverers(kept: Boxes, kept_arrival: I64, boxes: Boxes, arrival: I64
     both sets: it doesn't cover itself.
     """
     if kept.dimensions != boxes.dimensions or kept_arrival.shape != (kept.rows,):
-        raise UsageError("both sets are of one space, and each has an arrival for every row")
+        raise UsageError("both sets must belong to the same space and have one arrival per row")
     live = Live(Blocks(kept.dimensions), kept.dimensions, 1, roots_only=True)
     above = live.new_rows(kept.lo, kept.hi, kept.owner, kept.rows)
     below = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)

@@ -375,4 +375,4 @@ def _checked_k(k: int | str) -> int:
         return k
     if k in ("all", "poset"):
         return EVERY if k == "all" else POSET
-    raise UsageError(f"k is a number from 1, 'all' (G*) or 'poset'; given: {k!r}")
+    raise UsageError(f"k must be a number, at least 1, 'all' (G*) or 'poset'; given: {k!r}")

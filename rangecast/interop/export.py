@@ -83,7 +83,7 @@ def export(
             unsupported.append(Rejection(str(id_), error.place, error.reason))
         except OverflowError:
             unsupported.append(
-                Rejection(str(id_), "", "it has a moment outside the years 1 to 9999")
+                Rejection(str(id_), "", "it has a timestamp outside the years 1 to 9999")
             )
     notes = []
     if np.any(boxes.scores) or (boxes.weights is not None and np.any(boxes.weights != 1)):
@@ -98,7 +98,7 @@ def _reject_residuals(
         for term in terms:
             is_prefix = isinstance(term.attribute, TextOrder) and takes_prefixes and term.values
             if term.attribute.of is not None and not is_prefix:
-                reason = "patterns of texts have no counterpart there"
+                reason = "text patterns have no counterpart there"
                 raise UnsupportedRuleError(term.attribute.of, reason)
             if isinstance(term.attribute, Arithmetic):
                 reason = "arithmetic has no counterpart there"

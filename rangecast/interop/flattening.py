@@ -16,7 +16,9 @@ def flatten(event: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in _leaves(event, ""):
         if name in flat:
-            raise UsageError(f"the event has two fields that are named {name!r}, one by its path")
+            raise UsageError(
+                f"the event has two fields {name!r}: one is nested, one has a dot in its name"
+            )
         flat[name] = value
     return flat
 
@@ -29,9 +31,9 @@ def _leaves(event: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
             leaves.extend(_leaves(value, f"{name}."))
         elif isinstance(value, list | tuple):
             raise UsageError(
-                f"{name!r} is an array, and an attribute has one value\n"
+                f"{name!r} is an array, but an attribute has a single value\n"
                 f"  given: {abbreviate(value)}\n"
-                "  hint: leave the field out, or make an event of each element"
+                "  hint: leave the field out, or publish one event per element"
             )
         else:
             leaves.append((name, value))

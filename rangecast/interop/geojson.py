@@ -43,7 +43,7 @@ from rangecast.model.space import Space
 _KINDS = ("Point", "MultiPoint", "Polygon", "MultiPolygon", "LineString", "MultiLineString")
 _TIMES = ("validityTime", "expiredTime", "businessTime")
 """Properties of Azure Maps that limit a fence in time."""
-_EXPECTED = "give a FeatureCollection, whose features have ids"
+_EXPECTED = "give a FeatureCollection of features with ids"
 
 
 def read(
@@ -102,7 +102,7 @@ def location_of(space: Space) -> Location:
         if isinstance(attribute, Location):
             return attribute
     raise UsageError(
-        f"shapes of GeoJSON need a location; given: {space}\n"
+        f"GeoJSON shapes need a location; given: {space}\n"
         "  hint: add an attribute of the type 'location' to the space"
     )
 
@@ -160,7 +160,7 @@ def _shapes(geometry: Any) -> Iterator[Mapping[str, Any]]:
         yield geometry
     else:
         raise UnsupportedRuleError(
-            "geometry", f"is no shape of GeoJSON; given: {abbreviate(geometry)}"
+            "geometry", f"is not a GeoJSON shape; given: {abbreviate(geometry)}"
         )
 
 
@@ -168,7 +168,9 @@ def _rule(feature: Mapping[str, Any], location: Location) -> Rule:
     geometry, properties = feature["geometry"], feature["properties"]
     for key in _TIMES:
         if properties.get(key):
-            reason = "a fence for some time; add a timestamp to the space and its range"
+            reason = (
+                "the fence is temporary: add a timestamp to the space, and its range to the filter"
+            )
             raise UnsupportedRuleError(key, reason)
     if isinstance(properties.get("subType"), str):
         return _circle(geometry, properties, location)
@@ -179,7 +181,7 @@ def _circle(geometry: Any, properties: Mapping[str, Any], location: Location) ->
     """Return the circle of an Azure Maps feature: a point with a radius in metres."""
     is_point = isinstance(geometry, Mapping) and geometry.get("type") == "Point"
     if properties["subType"].lower() != "circle" or not is_point:
-        raise UnsupportedRuleError("subType", "is Circle, of a Point with a radius")
+        raise UnsupportedRuleError("subType", "Circle must be a Point with a radius")
     radius = properties.get("radius")
     if (
         isinstance(radius, bool)
@@ -264,7 +266,7 @@ def _feature(alternatives: list[list[Term]], location: Location) -> dict[str, An
             continue
         if len(terms) > 1 or shapes[0].attribute.name != location.name:
             other = next(term for term in terms if term is not shapes[0])
-            raise UnsupportedRuleError(other.attribute.name, "a feature has only a shape")
+            raise UnsupportedRuleError(other.attribute.name, "a feature can only hold a shape")
         for word in shapes[0].values:
             for literal in literals_of(location, word):
                 if literal.negated or not isinstance(literal.shape, Polygons) or " and " in word:
@@ -294,14 +296,14 @@ def _rectangles(terms: list[Term], location: Location) -> list[Any]:
     x, y = (axis.name for axis in location.coordinates)
     others = [term.attribute.name for term in terms if term.attribute.name not in (x, y)]
     if others:
-        raise UnsupportedRuleError(others[0], "a shape has a longitude and a latitude alone")
+        raise UnsupportedRuleError(others[0], "a shape can only bound its longitude and latitude")
     polygons = [
         [[[lon, lat] for lon, lat in ((w, s), (e, s), (e, n), (w, n), (w, s))]]
         for w, e in _sides(terms, x, 180)
         for s, n in _sides(terms, y, 90)
     ]
     if any(a == b for ring in polygons for a, b in zip(ring[0][0], ring[0][2], strict=True)):
-        raise UnsupportedRuleError("", "it is a line or a point, and no rectangle")
+        raise UnsupportedRuleError("", "it is a line or a point, not a rectangle")
     return polygons
 
 
@@ -314,10 +316,12 @@ def _sides(terms: list[Term], name: str, limit: int) -> list[tuple[float, float]
                 low = ends.get(">", (">=", term.attribute.domain[0]))
                 high = ends.get("<", ("<=", term.attribute.domain[1]))
                 if (low[0], high[0]) != (">=", "<=") or max(-low[1], high[1]) > limit:
-                    raise UnsupportedRuleError(name, "a shape of GeoJSON includes its border")
+                    raise UnsupportedRuleError(name, "a GeoJSON shape includes its border")
                 sides.append((plain_number(low[1]), plain_number(high[1])))
             return sides
-    raise UnsupportedRuleError(name, "a rectangle needs both coordinates, and no missing value")
+    raise UnsupportedRuleError(
+        name, "a rectangle needs bounds on both coordinates, and no missing values"
+    )
 
 
 def _collection(shapes: dict[str, Any]) -> str:

@@ -94,7 +94,8 @@ def _column(table: pa.Table, name: str | None) -> str:
     if len(names) != 1:
         listed = ", ".join(map(repr, names)) or "none"
         raise UsageError(
-            f"one column has geometries; found: {listed}\n  hint: name it with geometry="
+            f"expected exactly one column of geometries; found: {listed}\n"
+            "  hint: name it with geometry="
         )
     return str(names[0])
 
@@ -154,7 +155,7 @@ class _Wkb:
         """Read all of the bytes."""
         geometry = self._one(_DEEPEST)
         if self._at != len(self._data):
-            raise ValueError(f"{len(self._data) - self._at:,} bytes too many")
+            raise ValueError(f"{len(self._data) - self._at:,} extra bytes at the end")
         return geometry
 
     def _take(self, form: str) -> tuple[Any, ...]:
@@ -164,10 +165,10 @@ class _Wkb:
 
     def _one(self, depth: int) -> dict[str, Any]:
         if depth == 0:
-            raise ValueError("nested too deep")
+            raise ValueError("nested too deeply")
         (order,) = self._take("B")
         if order > 1:
-            raise ValueError(f"the order of bytes is 0 or 1; given: {order}")
+            raise ValueError(f"the byte order must be 0 or 1; given: {order}")
         end = "<" if order else ">"
         (code,) = self._take(end + "I")
         if code & _SRID:
@@ -177,7 +178,7 @@ class _Wkb:
         width = 2 + bool(code & _Z) + bool(code & _M) + (0, 1, 1, 2)[min(dimension, 3)]
         kind = _KINDS.get(base % 1000)
         if kind is None or dimension > 3:
-            raise ValueError(f"no kind of geometry: {code}")
+            raise ValueError(f"unknown geometry type: {code}")
         if kind == "Point":
             return {"type": kind, "coordinates": list(self._take(f"{end}{width}d")[:2])}
         if kind in ("LineString", "Polygon"):
@@ -192,7 +193,7 @@ class _Wkb:
         """Return the number of parts, each of which has at least this many bytes."""
         (count,) = self._take(end + "I")
         if count * size > len(self._data) - self._at:
-            raise ValueError("the bytes end too early")
+            raise ValueError("unexpected end of data")
         return int(count)
 
     def _ring(self, end: str, width: int) -> list[list[float]]:

@@ -35,7 +35,7 @@ def pattern_rule(pattern: Any, *, nested: bool = True) -> Rule:
     """Return the rule of a pattern. Nested fields are named by their path, with dots."""
     if not isinstance(pattern, dict) or not pattern:
         raise UnsupportedRuleError(
-            "", f"a pattern is an object with fields; given: {abbreviate(pattern)}"
+            "", f"a pattern must be an object with fields; given: {abbreviate(pattern)}"
         )
     return All(tuple(_fields(pattern, (), nested)))
 
@@ -49,7 +49,7 @@ def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Ite
                 tuple(All(tuple(_fields(pattern_, path, nested))) for pattern_ in patterns)
             )
         elif "." in key and nested:
-            reason = f"the name {key!r} has a dot, which stands for a field inside another"
+            reason = f"the name {key!r} has a dot, which separates nested fields"
             raise UnsupportedRuleError(name, reason)
         elif isinstance(value, dict) and value and nested:
             yield from _fields(value, (*path, key), nested)
@@ -78,8 +78,8 @@ def _field(name: str, matchers: list[Any]) -> Rule:
             parts.append(_operator(name, matcher))
     if None in matchers and absent(name, name) not in parts:
         reason = (
-            "null matches a field that is there and null, but not one that isn't there; here both "
-            'are a missing value. Write [null, {"exists": false}] if both shall match'
+            "null matches a field that is present and null, but not an absent field; here, both "
+            'are a missing value. Write [null, {"exists": false}] to match both'
         )
         raise UnsupportedRuleError(name, reason)
     return Either(tuple(parts)) if len(parts) > 1 else parts[0]
@@ -88,7 +88,7 @@ def _field(name: str, matchers: list[Any]) -> Rule:
 def _operator(name: str, matcher: dict[str, Any]) -> Test:
     if len(matcher) != 1:
         raise UnsupportedRuleError(
-            name, f"a matcher has one operator; given: {abbreviate(matcher)}"
+            name, f"a matcher must have exactly one operator; given: {abbreviate(matcher)}"
         )
     ((operator, argument),) = matcher.items()
     if operator not in _OPERATORS:
@@ -135,7 +135,7 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
 def _equal(name: str, values: list[Any], *, inverse: bool = False) -> Test:
     kinds = {kind_of(name, value) for value in values}
     if len(kinds) != 1:
-        listed = "is empty" if not kinds else "has values of several types"
+        listed = "is empty" if not kinds else "has values of different types"
         raise UnsupportedRuleError(name, f"the list {listed}; an attribute has one type")
     return Test(name, name, kinds.pop(), values=tuple(values), inverse=inverse)
 
@@ -149,7 +149,7 @@ def kind_of(path: str, value: Any) -> Kind:
     if isinstance(value, int | float) and abs(value) <= MAX:
         return "number"
     raise UnsupportedRuleError(
-        path, f"takes a text, a number, true or false; given: {abbreviate(value)}"
+        path, f"takes a string, a number, true or false; given: {abbreviate(value)}"
     )
 
 
@@ -172,7 +172,7 @@ def _words(name: str, operator: str, value: Any) -> Callable[[str], bool]:
         test = _words(name, operator, _folded(value["equals-ignore-case"]))
         return lambda text: test(_folded(text))
     if not isinstance(value, str):
-        raise UnsupportedRuleError(name, f"{operator} takes a text; given: {abbreviate(value)}")
+        raise UnsupportedRuleError(name, f"{operator} takes a string; given: {abbreviate(value)}")
     if operator == "prefix":
         return lambda text: text.startswith(value)
     if operator == "suffix":

@@ -28,21 +28,21 @@ def pattern_of(alternatives: list[list[Term]], limits: Limits) -> dict[str, Any]
 def _pattern(terms: list[Term], limits: Limits) -> dict[str, Any]:
     if not terms:
         raise UnsupportedRuleError(
-            "", f"it holds always, and {limits.service} has no empty pattern"
+            "", f"it matches everything, but {limits.service} doesn't allow an empty pattern"
         )
     pattern: dict[str, Any] = {}
     for term in terms:
         name = term.attribute.of or term.attribute.name
         path = name.split(".")
         if not all(path) or "$or" in path:
-            raise UnsupportedRuleError(name, f"{name!r} can't be the name of a field")
+            raise UnsupportedRuleError(name, f"{name!r} can't be a field name")
         inside = pattern
         for key in path[:-1]:
             inside = inside.setdefault(key, {})
             if not isinstance(inside, dict):
-                raise UnsupportedRuleError(name, f"{key!r} is a field with a value as well")
+                raise UnsupportedRuleError(name, f"{key!r} is also a field with a value")
         if path[-1] in inside:
-            raise UnsupportedRuleError(name, f"{path[-1]!r} is a field with fields inside as well")
+            raise UnsupportedRuleError(name, f"{path[-1]!r} is also a field with nested fields")
         inside[path[-1]] = _matchers(term, limits)
     return pattern
 
@@ -53,7 +53,7 @@ def _matchers(term: Term, limits: Limits) -> list[Any]:
         return [{"prefix": prefix} for prefix in term.values]
     matchers: list[Any] = [{"exists": True}] if term.any_value else []
     if attribute.type == "timestamp" and (term.values or term.spans):
-        reason = f"{limits.service} compares times as texts, which have no order"
+        reason = f"{limits.service} compares times as strings, which have no order"
         raise UnsupportedRuleError(attribute.name, reason)
     if attribute.ordered:
         ranges = [*term.spans, *((("=", value),) for value in term.values)]
@@ -76,7 +76,7 @@ def _number(term: Term, value: float, limits: Limits) -> int | float:
     if abs(value) > limits.largest or decimals > limits.decimals:
         reason = (
             f"{limits.service} takes numbers up to {limits.largest:,.0f} with at most "
-            f"{limits.decimals} decimals; here: {value!r}"
+            f"{limits.decimals} decimals; given: {value!r}"
         )
         raise UnsupportedRuleError(term.attribute.name, reason)
     return plain_number(value)

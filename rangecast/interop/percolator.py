@@ -43,13 +43,16 @@ _QUERIES = (
     *("prefix", "range", "term", "terms", "wildcard"),
 )
 _ANALYSED = (
-    "compares words in a way of its own: use match or match_phrase, one for each field, in a bool"
+    "has its own rules for comparing words: use match or match_phrase, one per field, in a bool"
 )
 _PART = (
-    "compares a part of a text, a subscription whole values: list them in terms, or put the part "
-    "into a field of its own and use term"
+    "compares parts of strings, while a subscription compares whole values: list them in terms, "
+    "or put the part into a separate field and use term"
 )
-_PLACE = "compares shapes, a subscription ranges: use a range per coordinate, or import GeoJSON"
+_PLACE = (
+    "compares shapes, while a subscription compares ranges: use a range per coordinate, or "
+    "import GeoJSON"
+)
 _WITHOUT_COUNTERPART = {
     **dict.fromkeys(
         (
@@ -60,9 +63,9 @@ _WITHOUT_COUNTERPART = {
     ),
     **dict.fromkeys(("fuzzy", "regexp"), _PART),
     **dict.fromkeys(("geo_bounding_box", "geo_distance", "geo_polygon", "geo_shape"), _PLACE),
-    "script": "runs a program, a subscription compares: have the event carry its result in a field",
-    "nested": "asks for one element of an array, an event has one value each: publish an event per "
-    "element",
+    "script": "runs a script, which a subscription can't: add its result to the event as a field",
+    "nested": "tests elements of an array, but an attribute has a single value: publish one event "
+    "per element",
 }
 """Common queries that can't be imported, the reasons, and alternatives."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)?)?")
@@ -102,12 +105,12 @@ def _hit(value: Any) -> tuple[Any, Any] | None:
     if not isinstance(source, Mapping) or "query" not in source:
         return None
     if isinstance(source, RepeatedKeys):
-        return value.get("_id"), Unreadable(f"the key {source.key!r} is given twice")
+        return value.get("_id"), Unreadable(f"the key {source.key!r} appears twice")
     return value.get("_id"), source["query"]
 
 
 def _rule(query: Any, path: str) -> Rule:
-    kind, body = _only(query, path, "a query has one kind")
+    kind, body = _only(query, path, "a query must have exactly one type")
     path = f"{path}.{kind}"
     if kind in _WITHOUT_COUNTERPART:
         raise UnsupportedRuleError(path, _WITHOUT_COUNTERPART[kind])
@@ -167,7 +170,7 @@ def _bool(body: Any, path: str) -> Rule:
     default = 0 if rules["must"] or rules["filter"] or not rules["should"] else 1
     least = body.get("minimum_should_match", default)
     if isinstance(least, bool) or least not in (0, 1, len(rules["should"])):
-        reason = f"takes 0, 1 or the number of all clauses here; given: {abbreviate(least)}"
+        reason = f"must be 0, 1 or the number of clauses; given: {abbreviate(least)}"
         raise UnsupportedRuleError(f"{path}.minimum_should_match", reason)
     if least == 1:
         parts.append(Either(tuple(rules["should"])))
@@ -188,7 +191,7 @@ def _terms(name: str, wanted: Any, path: str) -> Test:
         raise UnsupportedRuleError(path, f"takes a list of values; given: {abbreviate(wanted)}")
     kinds = {kind_of(path, value) for value in wanted}
     if len(kinds) > 1:
-        raise UnsupportedRuleError(path, "the list has values of several types")
+        raise UnsupportedRuleError(path, "the list has values of different types")
     return Test(name, path, kinds.pop() if kinds else None, values=tuple(wanted))
 
 
@@ -198,12 +201,12 @@ def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
         ignored = (*_NO_MEANING, "rewrite")
         wanted = {key: value for key, value in wanted.items() if key not in ignored}
         if wanted.pop("case_insensitive", False):
-            reason = "case_insensitive folds the letters of ASCII alone there, and all letters here"
+            reason = "case_insensitive folds only ASCII letters there, but all letters here"
             raise UnsupportedRuleError(path, reason)
         key = "wildcard" if "wildcard" in wanted else "value"
         _, wanted = _only(wanted, path, f"{kind} takes a value", key)
     if not isinstance(wanted, str):
-        raise UnsupportedRuleError(path, f"takes a text; given: {abbreviate(wanted)}")
+        raise UnsupportedRuleError(path, f"takes a string; given: {abbreviate(wanted)}")
     if kind == "prefix":
         given: str = wanted
         patterns = (like(given, after="%"),)
@@ -275,7 +278,7 @@ def _range(name: str, wanted: Any, path: str) -> Test:
         kinds.add(kind)
         bounds.append(_moment_bound(key, value) if kind == "moment" else (_SIGNS[key], value))
     if len(kinds) > 1:
-        raise UnsupportedRuleError(path, "the bounds are of several types")
+        raise UnsupportedRuleError(path, "the bounds have different types")
     if not bounds:
         return present(name, path)
     return Test(name, path, kinds.pop(), bounds=tuple(bounds))
@@ -283,16 +286,18 @@ def _range(name: str, wanted: Any, path: str) -> Test:
 
 def _check_moment(text: str, path: str) -> None:
     if "now" in text or "||" in text:
-        reason = f"date math moves with the clock, a subscription doesn't: {abbreviate(text)}"
+        reason = (
+            f"date math depends on the current time, a subscription doesn't: {abbreviate(text)}"
+        )
         raise UnsupportedRuleError(path, reason)
     try:
         if not _DATE.fullmatch(text):
-            raise InvalidValueError("not a whole date")
+            raise InvalidValueError("not a complete date")
         Timestamp("at").at_least(text)
     except InvalidValueError:
         reason = (
-            "a range of texts is imported only if they are dates such as 2026-01-31 or "
-            f"moments such as 2026-01-31T09:30:00Z; given: {abbreviate(text)}"
+            "a range of strings is only imported if they are dates such as 2026-01-31 or "
+            f"timestamps such as 2026-01-31T09:30:00Z; given: {abbreviate(text)}"
         )
         raise UnsupportedRuleError(path, reason) from None
 
@@ -356,6 +361,6 @@ def _value(name: str, value: Any) -> Any:
         return value
     if value.microsecond % 1000:
         raise UnsupportedRuleError(
-            name, f"a date has milliseconds there; here: {value.isoformat()}"
+            name, f"dates there have a precision of milliseconds; given: {value.isoformat()}"
         )
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")

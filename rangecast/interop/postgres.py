@@ -4,7 +4,7 @@ The rules that match an event are the rows that a query of this kind finds, over
 
     select id from rules where (price is null or price @> :price) and (at is null or at @> :at)
 
-So an empty cell is no condition, `(,)` is any value, and a missing value is in no range.
+So an empty cell is no condition, `(,)` is any value, and a range can't contain a missing value.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
             twice = next((name for name, count in Counter(header).items() if count > 1), None)
             if twice is not None:
                 raise FileError(
-                    f"{path}: two columns are called {twice!r}\n  hint: rename one, or drop it"
+                    f"{path}: two columns are named {twice!r}\n  hint: rename one, or drop it"
                 )
             return list(_cells(reader, header))
     except OSError as error:
@@ -100,7 +100,7 @@ def _cells(reader: Any, header: list[str]) -> Iterator[tuple[str, Any]]:
             continue
         row = dict(zip(header, cells, strict=False))
         if len(cells) != len(header):
-            reason = f"the row has {len(cells)} cells, and the header {len(header)} columns"
+            reason = f"the row has {len(cells)} cells, but the header has {len(header)}"
             yield row.get("id") or f"line {line}", Unreadable(reason)
         elif not row["id"]:
             yield f"line {line}", Unreadable("the row has no id")
@@ -111,7 +111,7 @@ def _cells(reader: Any, header: list[str]) -> Iterator[tuple[str, Any]]:
 def _rule(row: Any) -> Rule:
     if not isinstance(row, Mapping):
         raise UnsupportedRuleError(
-            "", f"a row has a cell for each column; given: {abbreviate(row)}"
+            "", f"a row must have one cell per column; given: {abbreviate(row)}"
         )
     cells = [(name, cell) for name, cell in row.items() if cell not in (None, "")]
     return All(tuple(_cell(name, cell) for name, cell in cells))
@@ -152,7 +152,7 @@ def _range(name: str, range_: re.Match[str]) -> Test:
         kinds.add(kind)
         bounds.append((sign + "=" * closed, value))
     if len(kinds) > 1:
-        raise UnsupportedRuleError(name, f"the ends are of two types: {range_[0]}")
+        raise UnsupportedRuleError(name, f"the bounds have different types: {range_[0]}")
     return Test(name, name, kinds.pop() if kinds else None, bounds=tuple(bounds))
 
 
@@ -167,7 +167,7 @@ def _value(name: str, text: str) -> tuple[Kind, Any]:
         Timestamp("at").at_least(text)
         return "moment", text
     except InvalidValueError:
-        reason = f"the end of a range is a number or a moment; given: {text}"
+        reason = f"a bound must be a number or a timestamp; given: {text}"
         raise UnsupportedRuleError(name, reason) from None
 
 
@@ -181,7 +181,9 @@ def write(subscriptions: Any, space: Space) -> ExportResult:
 
 def _row(alternatives: list[list[Term]]) -> dict[str, str]:
     if len(alternatives) > 1:
-        raise UnsupportedRuleError("", f"it is {len(alternatives)} alternatives, and a row is one")
+        raise UnsupportedRuleError(
+            "", f"it is {len(alternatives)} alternatives, but a row can only hold one"
+        )
     return {term.attribute.name: _ranges(term) for term in alternatives[0]}
 
 
@@ -190,7 +192,7 @@ def _ranges(term: Term) -> str:
     if not attribute.ordered:
         raise UnsupportedRuleError(attribute.name, f"PostgreSQL has no range of a {attribute.type}")
     if term.missing:
-        raise UnsupportedRuleError(attribute.name, "a missing value is in no range")
+        raise UnsupportedRuleError(attribute.name, "a range can't contain a missing value")
     if term.any_value:
         return "(,)"
     points: list[tuple[Bound, ...]] = [((">=", value), ("<=", value)) for value in term.values]

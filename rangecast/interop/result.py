@@ -105,7 +105,7 @@ def import_rules(
             _check_utf8(id_)
             text = text_of(attributes.settle(id_, rule_of(_readable(definition))))
             if text is False:
-                raise UnsupportedRuleError("", "this rule can never hold")
+                raise UnsupportedRuleError("", "this rule can never match")
             _check_utf8("" if text is True else text)
             texts[id_] = "true" if text is True else text
         except Exception as error:  # a rule is foreign data: whatever is wrong, it fails alone
@@ -130,7 +130,7 @@ def _rejection(id_: str, error: Exception) -> Rejection:
     elif isinstance(error, FilterError):
         path, reason = "", error.reason.partition(" (line ")[0]
     elif isinstance(error, RecursionError):
-        path, reason = "", "the rule is nested too deep"
+        path, reason = "", "the rule is nested too deeply"
     else:
         path, reason = "", f"can't be read: {type(error).__name__}: {error}"
     both = (text_.encode("utf-8", "backslashreplace").decode() for text_ in (str(path), reason))
@@ -141,7 +141,7 @@ def _check_utf8(text: str, path: str = "") -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise UnsupportedRuleError(path, "has a text that isn't UTF-8") from None
+        raise UnsupportedRuleError(path, "has a string that isn't valid UTF-8") from None
 
 
 def _readable(value: Any) -> Any:
@@ -152,7 +152,7 @@ def _readable(value: Any) -> Any:
     while waiting:
         item = waiting.pop()
         if isinstance(item, RepeatedKeys):
-            raise UnsupportedRuleError(item.key, f"the key {item.key!r} is given twice")
+            raise UnsupportedRuleError(item.key, f"the key {item.key!r} appears twice")
         if isinstance(item, Mapping):
             waiting.extend(item.values())
         elif isinstance(item, list):
@@ -227,7 +227,7 @@ class _Attributes:
         for column in taken:
             other = columns.setdefault(column, name)
             if other != name:
-                what = f"of attribute {other!r}" if other else "that every file may have"
+                what = f"of attribute {other!r}" if other else "reserved in files"
                 reason = f"{name!r} can't be an attribute: {column!r} is a column {what}"
                 raise UnsupportedRuleError(test.place, reason)
 
@@ -248,8 +248,8 @@ class _Attributes:
                 texts = "a text, a category" if rule.patterns else "a category"
                 raise UnsupportedRuleError(
                     rule.place,
-                    f"needs the list of all texts of {rule.name!r}; declare it as {texts} or a "
-                    "hierarchy, and give that space",
+                    f"requires a list of all values of {rule.name!r}; declare it as {texts} or a "
+                    "hierarchy, and pass that space",
                 )
             passing = tuple(text for text in listed if rule.words(text))
             return replace(rule, words=None, values=passing)
@@ -269,11 +269,11 @@ class _Attributes:
     def notes(self) -> list[str]:
         """Return notes about inferred types."""
         folded = [
-            f"{name!r} is compared by Unicode's full case folding, by which ß is ss"
+            f"{name!r} is compared with full Unicode case folding, where ß equals ss"
             for name in self._folded
         ]
         return folded + [
-            f"no rule compares {name!r}, which is only tested for presence: taken as a string"
+            f"{name!r} is only tested for presence, so its type is taken to be string"
             for name in self._untyped
             if name not in self._known
         ]
@@ -352,10 +352,10 @@ def rules_listed(
             wrong.append(rule)
             pair = (
                 f"{noun}[{number}]",
-                Unreadable(f"is no rule with an id; given: {abbreviate(rule)}"),
+                Unreadable(f"is not a rule with an id; given: {abbreviate(rule)}"),
             )
         elif isinstance(rule, RepeatedKeys):
-            pair = pair[0], Unreadable(f"the key {rule.key!r} is given twice")
+            pair = pair[0], Unreadable(f"the key {rule.key!r} appears twice")
         rules.append((str(pair[0]), pair[1]))
     if wrong and len(wrong) == len(rules):
         raise unknown_shape(wrong[0], expected)
@@ -379,6 +379,4 @@ def json_text(rules: Any) -> str:
 
 def unknown_shape(value: Any, expected: str) -> UsageError:
     """Return the error for data without recognizable rules."""
-    return UsageError(
-        f"no rules are found in this\n  given: {abbreviate(value)}\n  hint: {expected}"
-    )
+    return UsageError(f"no rules were found\n  given: {abbreviate(value)}\n  hint: {expected}")

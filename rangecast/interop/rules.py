@@ -94,7 +94,7 @@ def negated(rule: Rule) -> Rule:
     if isinstance(rule, Test):
         return negated_test(rule)
     if isinstance(rule, Written):
-        raise UnsupportedRuleError("", "a shape can't be negated here")
+        raise UnsupportedRuleError("", "a shape can't be negated in this format")
     parts = tuple(negated(part) for part in rule.parts)
     return Either(parts) if isinstance(rule, All) else All(parts)
 

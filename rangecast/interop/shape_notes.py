@@ -49,15 +49,15 @@ def shape_notes(features: Sequence[Any], location: Location) -> list[str]:
         notes.append(f"{counted(high, 'feature')} with heights, which are dropped")
     if turned:
         notes.append(
-            f"{counted(turned, 'feature')} with rings that wind the other way than RFC 7946 says, "
-            "which makes no difference here"
+            f"{counted(turned, 'feature')} with rings wound opposite to RFC 7946, which makes no "
+            "difference here"
         )
     if difference >= _SHOWN:
         meant, other = "straight in degrees", "great circles"
         if location.edges == "geodesic":
             meant, other = other, meant
         notes.append(
-            f"edges are {meant}; as {other} they would lie up to {difference:,.0f} m beside, along "
+            f"edges are {meant}; as {other} they would be off by up to {difference:,.0f} m along "
             f"an edge of {longest / 1000:,.0f} km (`edges` of the location)"
         )
     return notes

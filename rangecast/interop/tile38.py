@@ -40,10 +40,10 @@ _LEFT_OUT = {"DETECT": 1, "COMMANDS": 1, "LIMIT": 1, "CURSOR": 1, "SPARSE": 1, "
 _LEFT_OUT |= {"NOFIELDS": 0, "CLIP": 0, "POINTS": 0, "IDS": 0, "OBJECTS": 0, "COUNT": 0}
 _REJECTED = {
     **dict.fromkeys(("WHEREIN", "WHEREEVAL", "WHEREEVALSHA"), "use WHERE, or write the filter"),
-    **dict.fromkeys(("ROAM", "NODWELL"), "an object near a moving object has no counterpart"),
+    **dict.fromkeys(("ROAM", "NODWELL"), "a roaming fence has no counterpart"),
     **dict.fromkeys(("TILE", "QUADKEY", "HASH", "SECTOR", "GET"), "give the area as an OBJECT"),
     "BUFFER": "draw the buffer as an OBJECT",
-    "MATCH": "a pattern of ids has no counterpart",
+    "MATCH": "a pattern for ids has no counterpart",
 }
 KEY = "key"
 """Attribute for the collection of an object, if the space has it."""
@@ -69,7 +69,7 @@ def read(
     rules: list[tuple[str, Any]] = []
     for number, words in enumerate(commands):
         is_known = words[0].upper() in known and len(words) > 1
-        reason = f"is no SETHOOK or SETCHAN; given: {abbreviate(words[0])}"
+        reason = f"is not SETHOOK or SETCHAN; given: {abbreviate(words[0])}"
         id_ = words[1] if is_known else f"commands[{number}]"
         rules.append((id_, words if is_known else Unreadable(reason)))
     imported = import_rules(rules, lambda words: _rule(words, location, space, key), space)
@@ -209,7 +209,7 @@ def _area(kind: str, words: list[str], location: Location) -> Rule:
         south, west, north, east = (number_text(number) for number in numbers)
         longitude, latitude = (name_text(axis.name) for axis in location.coordinates)
         if numbers[1] > numbers[3]:
-            raise UnsupportedRuleError(kind, "crosses the antimeridian: give two of them")
+            raise UnsupportedRuleError(kind, "crosses the antimeridian: split it into two")
         ranges = f"{longitude} between {west} and {east} and {latitude} between {south} and {north}"
         return Written(ranges)
     y, x, radius = (number_text(number) for number in numbers)

@@ -35,7 +35,7 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "f": "\f", "r": "\r"}
 _DEEPEST, _DIGITS = 100, 400
 _EXPECTED = (
-    'give {"id": predicate, ...}, or documents as they are fed: [{"put": "id:...", "fields": '
+    'give {"id": predicate, ...}, or documents in the feed format: [{"put": "id:...", "fields": '
     '{"predicate": "..."}}, ...]'
 )
 
@@ -66,13 +66,13 @@ def _document(value: Any, field: str) -> tuple[Any, Any] | None:
     if not isinstance(fields, Mapping) or field not in fields:
         return None
     if isinstance(fields, RepeatedKeys):
-        return value.get("put"), Unreadable(f"the field {fields.key!r} is given twice")
+        return value.get("put"), Unreadable(f"the field {fields.key!r} appears twice")
     return value.get("put"), fields[field]
 
 
 def _rule(text: Any) -> Rule:
     if not isinstance(text, str):
-        raise UnsupportedRuleError("", f"a predicate is a text; given: {abbreviate(text)}")
+        raise UnsupportedRuleError("", f"a predicate must be a string; given: {abbreviate(text)}")
     reading = _Reading(text)
     rule = reading.either(0)
     reading.expect("")
@@ -153,7 +153,7 @@ class _Reading:
             low, high = (end.strip() for end in self.take()[1:-1].split(".."))
             signs = ((">=", low), ("<=", high))
             if max(map(len, (low, high))) >= _DIGITS:
-                raise UnsupportedRuleError(name, f"the end of a range has {_DIGITS} digits or more")
+                raise UnsupportedRuleError(name, f"a bound has {_DIGITS} digits or more")
             bounds = tuple((sign, int(end)) for sign, end in signs if end)
             test = Test(name, name, "integer", bounds=bounds)
         else:
@@ -206,7 +206,7 @@ def _condition(term: Term) -> str:
     attribute = term.attribute
     name = _quoted(attribute.name)
     if attribute.type in ("number", "timestamp", "boolean"):
-        reason = f"Vespa compares whole numbers and texts; this is a {attribute.type}"
+        reason = f"Vespa compares integers and strings; this is a {attribute.type}"
         raise UnsupportedRuleError(attribute.name, reason)
     if attribute.type == "integer":
         ranges: list[tuple[Bound, ...]] = [((">=", value), ("<=", value)) for value in term.values]
@@ -228,7 +228,7 @@ def _texts(term: Term) -> str:
         excluded = tuple(text for text in listed if text not in values)
     if bool(excluded) != term.missing or not (excluded or values):
         raise UnsupportedRuleError(
-            term.attribute.name, "whether a text is missing can't be asked alone"
+            term.attribute.name, "a test for a missing string must be combined with others"
         )
     return f"{'not in' if excluded else 'in'} [{', '.join(map(_quoted, excluded or values))}]"
 

@@ -51,7 +51,7 @@ def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F
     if coordinates.ndim != 2 - one or coordinates.shape[-1] != dimensions:
         expected = f"({dimensions},)" if one else f"(events, {dimensions})"
         raise UsageError(
-            f"events of this set take the shape {expected}; given: {coordinates.shape}"
+            f"events of this set must have the shape {expected}; given: {coordinates.shape}"
         )
     coordinates.flags.writeable = False
     return coordinates
@@ -93,15 +93,19 @@ class Boxes:
         """Validate and bundle the arrays. Without `owner`, each box is a subscription."""
         lo, hi = frozen(lo, np.float64), frozen(hi, np.float64)
         if lo.ndim != 2 or lo.shape != hi.shape or lo.shape[1] == 0:
-            raise UsageError(f"lo and hi take the shape (boxes, d); given: {lo.shape}, {hi.shape}")
+            raise UsageError(
+                f"lo and hi must have the shape (boxes, d); given: {lo.shape}, {hi.shape}"
+            )
         if not (lo <= hi).all():
             worst = int(np.argmin((lo <= hi).all(axis=1)))
-            raise UsageError(f"box {worst} is empty or holds NaN: lo {lo[worst]}, hi {hi[worst]}")
+            raise UsageError(
+                f"box {worst} is empty or contains NaN: lo {lo[worst]}, hi {hi[worst]}"
+            )
         owner = frozen(np.arange(len(lo)) if owner is None else owner, np.int32)
         rows = int(owner[-1]) + 1 if len(owner) else 0
         steps = np.diff(owner, prepend=-1)
         if owner.shape != (len(lo),) or not ((steps == 0) | (steps == 1)).all():
-            raise UsageError("owner takes one row per box, ascending from 0, none left out")
+            raise UsageError("owner must have one row per box, ascending from 0 without gaps")
         ids = id_array(np.arange(rows) if ids is None else ids)
         scores = frozen(np.zeros(rows) if scores is None else scores, np.float64)
         if len(ids) != rows or scores.shape != (rows,):
@@ -109,16 +113,16 @@ class Boxes:
         if weights is not None:
             weights = frozen(weights, np.float64)
             if weights.shape != (rows, lo.shape[1]):
-                raise UsageError(f"weights take the shape {(rows, lo.shape[1])}")
+                raise UsageError(f"weights must have the shape {(rows, lo.shape[1])}")
             good = np.isfinite(weights) & (weights >= 0)
             if not good.all():
                 row, axis = np.argwhere(~good)[0].tolist()
                 raise UsageError(
-                    f"weights are finite and not negative; given for attribute {axis} of "
+                    f"weights must be finite and not negative; given for attribute {axis} of "
                     f"subscription {ids[row]}: {weights[row, axis]}"
                 )
         if not np.isfinite(scores).all():
-            raise UsageError("scores are finite")
+            raise UsageError("scores must be finite")
         return cls(lo, hi, owner, ids, scores, weights, space)
 
     @property
@@ -188,7 +192,9 @@ def id_array(ids: Any) -> pa.Array:
             return array.cast(pa.large_string())
     except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
         detail = f"\n  {error}"
-    raise UsageError(f"ids are all integers of 64 bits or all texts, and none is missing{detail}")
+    raise UsageError(
+        f"ids must be all 64-bit integers or all strings, and none may be missing{detail}"
+    )
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -48,7 +48,7 @@ class Commands(NamedTuple):
             if exists == (word == "subscribe"):
                 wrong = "already exists" if exists else "doesn't exist"
                 error = DuplicateIdError if exists else UnknownIdError
-                raise error(f"command {at}: subscription {id_!r} {wrong}; nothing was done")
+                raise error(f"command {at}: subscription {id_!r} {wrong}; no command was applied")
             live[id_] = word != "unsubscribe"
 
     def messages(self, forwards: Forwards) -> pa.Table:
@@ -89,13 +89,15 @@ def as_commands(value: Any, space: Space, kind: type | None = None) -> Commands:
         return Commands([], pa.array([], pa.int64()), _no_boxes(space), None)
     if not {"command", "id"} <= set(table.column_names):
         names = ", ".join(table.column_names)
-        raise UsageError(f"{source}: commands need the columns 'command' and 'id'; given: {names}")
+        raise UsageError(
+            f"{source}: commands require the columns 'command' and 'id'; given: {names}"
+        )
     words: list[Any] = table["command"].to_pylist()
     for at, word in enumerate(words):
         if word not in WORDS:
             raise UsageError(
                 f"{source}: command {at} is {word!r}; expected: {', '.join(WORDS)}\n"
-                "  hint: correct it; nothing was done"
+                "  hint: correct it; no command was applied"
             )
     column = table["id"].combine_chunks()
     type_of_ids = id_type([column], texts_too=texts_too)
@@ -134,7 +136,7 @@ def _boxes(table: pa.Table, comes: Bool, space: Space, source: str) -> Boxes:
     try:
         boxes = encode_subscriptions(columns, space, noun=source)
     except RejectedRowError as error:  # never skipped: later commands may need it
-        raise UsageError(f"{error}; nothing was done") from None
+        raise UsageError(f"{error}; no command was applied") from None
     return boxes if comes.all() else boxes.take(np.flatnonzero(comes))
 
 

@@ -85,7 +85,7 @@ class Explanation:
         """Return the verdict in one line."""
         name = self.subscription
         if self.matches:
-            return f"{name} matches: every attribute that it mentions holds."
+            return f"{name} matches: the event meets every condition."
         which = " (nearest of its alternatives)" if len(self.boxes) > 1 else ""
         return f"{name} does not match{which}: {failures(self.boxes[self.nearest])}."
 

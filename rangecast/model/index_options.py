@@ -68,7 +68,9 @@ def read_index(text: str, known: Mapping[str, Options], purpose: str = "") -> Na
     purpose   use of the index, for the error about an unknown one
     """
     if not isinstance(text, str):
-        raise UsageError(f"an index is named by a text such as 'auto'; given: {abbreviate(text)}")
+        raise UsageError(
+            f"an index name must be a string such as 'auto'; given: {abbreviate(text)}"
+        )
     name, colon, rest = text.partition(":")
     if name not in known:
         raise UsageError(f"no index {name!r}{purpose}: {choices_hint(name, list(known))}")

@@ -68,7 +68,7 @@ def infer_attributes(value: Any, *, bounds: bool) -> tuple[list[Attribute], dict
         named: Mapping[Any, Values] = batch.columns  # a DataFrame may have other names than texts
         for name, column in named.items():
             if not isinstance(name, str):
-                nameless[abbreviate(name)] = "left out, its name is no text"
+                nameless[abbreviate(name)] = "left out, its name isn't a string"
                 continue
             for path, values in _flat((name,), column):
                 known_column = columns.setdefault(path, _Column(path))
@@ -156,9 +156,9 @@ def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:
         elif not name.strip():
             sources[path] = "it has no name"
         elif len(path) > 1 and columns[path].source is None:
-            sources[path] = "no source can name a field with both kinds of quotes in its name"
+            sources[path] = "a source can't name a field that has both kinds of quotes in its name"
         elif not also.keys().isdisjoint(RESERVED):
-            sources[path] = "files of subscriptions have a column of this name; rename it"
+            sources[path] = "the name is reserved for a column of subscription files; rename it"
         elif both is not None:
             sources[path] = f"a column {both!r} would also be {taken[both]}; rename it"
         else:
@@ -250,7 +250,7 @@ class _Column:
         shown = f"{abbreviate(text_at(values, index))} in {where}"
         if "text" in self.types:
             if isinstance(attribute, Number | Timestamp) and 2 * wrong.sum() < count:
-                self.nearly = f"; no {attribute.type} because of {shown}"
+                self.nearly = f"; not {attribute.type} because of {shown}"
         elif rejected[index] and type(attribute) is _SUITS.get(next(iter(self.types))):
             self.rejected = f"{explain(attribute, values, index)}: {shown}"
 
@@ -261,8 +261,8 @@ class _Column:
         if not self.possible:
             listed = " and ".join(self.types)
             if len(self.types) > 1:
-                return None, f"it has values of several types, {listed}"
-            return None, self.rejected or f"no attribute takes values of its type, {listed}"
+                return None, f"it has values of different types, {listed}"
+            return None, self.rejected or f"no attribute type takes its values, {listed}"
         kind, tried = next(iter(self.possible.items()))
         missing = rows - self.count
         end = f" in {_counted(rows, 'row')}"
@@ -309,12 +309,12 @@ def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
     """Infer a number, integer or timestamp."""
     attribute = tried.attribute
     if tried.lo > tried.hi:
-        return attribute, f"{attribute.type}, no value but NaN{end}"
+        return attribute, f"{attribute.type}, only NaN values{end}"
     low, high = (attribute.literal(array).strip("'") for array in (tried.lo, tried.hi))
     text = f"{attribute.type}, {low} to {high}{end}"
     carried = max(abs(tried.lo), abs(tried.hi)) <= 2**53
     if isinstance(attribute, Number) and tried.all_whole and carried:
-        text += "; all are whole, it may be an integer"
+        text += "; all are whole numbers, it may be an integer"
     if bounds:
         ends = {"min": attribute.value(tried.lo), "max": attribute.value(tried.hi)}
         attribute = type(attribute)(attribute.name, source=attribute.source, **ends)

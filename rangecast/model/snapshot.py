@@ -80,7 +80,7 @@ def check_free(path: str | Path, *, overwrite: bool = False) -> None:
             folder.manifest()
     except SnapshotError as error:
         raise SnapshotError(
-            f"{path}: can't be overwritten, as it isn't a snapshot that could be read: {error}\n"
+            f"{path}: can't be overwritten, as it isn't a readable snapshot: {error}\n"
             "  hint: remove it yourself, or save under another name"
         ) from None
 
@@ -217,8 +217,8 @@ class _Folder:
             raise SnapshotError(f"{self.path}: is not a {FORMAT}: its format is {known!r}")
         if version != VERSION:
             raise SnapshotError(
-                f"{self.path}: has format version {version}, this rangecast reads version "
-                f"{VERSION}; use the version that wrote it, or build the snapshot anew"
+                f"{self.path}: has format version {version}; this version of rangecast reads "
+                f"{VERSION}; use the version that wrote it, or rebuild the snapshot"
             )
         if digest != _digest_of(body):
             raise SnapshotError(f"{self.path}: {MANIFEST} is damaged: restore or rebuild it")
@@ -259,7 +259,7 @@ def _opened(path: Path) -> Iterator[_Folder]:
 
 
 def _missing(path: Path, error: OSError) -> SnapshotError:
-    return SnapshotError(f"{path}: no snapshot there: {error.strerror}: {MANIFEST}")
+    return SnapshotError(f"{path}: no snapshot found: {error.strerror}: {MANIFEST}")
 
 
 def _write(folder: Path, name: str, array: AnyArray) -> dict[str, Any]:

@@ -29,7 +29,7 @@ KINDS: dict[str, type[Attribute]] = {
 }
 _SHOWN, _MAX_LENGTH = 20, 60
 """Attributes, and characters of a name, that a repr shows."""
-_NOT_ATTRIBUTES = """a space is made of a list of attributes
+_NOT_ATTRIBUTES = """a space must be a list of attributes
   given: {given}
   hint: Space([Number('price'), String('symbol')]); Space.load(path) reads a file"""
 
@@ -78,14 +78,15 @@ class Space:
         ]
         if len(arithmetic) > 1:
             raise SpaceError(
-                f"a space has one attribute of type 'arithmetic'; given: {', '.join(arithmetic)}"
+                "a space has at most one attribute of type 'arithmetic'; given: "
+                f"{', '.join(arithmetic)}"
             )
-        taken = dict.fromkeys(RESERVED, "a column that every file may have")
+        taken = dict.fromkeys(RESERVED, "a reserved column of files")
         for name in self.names:
             for column, meaning in columns_of(name).items():
                 if column in taken:
                     raise SpaceError(
-                        f"the column name {column!r} would mean two things: {taken[column]} and "
+                        f"the column name {column!r} is ambiguous: {taken[column]} and "
                         f"{meaning}; rename the attribute"
                     )
                 taken[column] = meaning
@@ -161,7 +162,7 @@ class Space:
         tables = data.get("attribute")
         if unknown or not isinstance(tables, list) or not tables:
             keys = ", ".join(map(repr, data)) or "nothing"
-            raise SpaceError(f"a space is a list of [[attribute]] tables; found: {keys}")
+            raise SpaceError(f"a space must be a list of [[attribute]] tables; found: {keys}")
         known = vocabularies or {}
         return cls(_attribute(i, table, known) for i, table in enumerate(tables))
 
@@ -216,7 +217,7 @@ class Space:
         try:
             return cls.from_definition(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise SpaceError(f"not a TOML text: {error}") from None
+            raise SpaceError(f"not valid TOML: {error}") from None
 
     @classmethod
     def load(cls, path: str | Path) -> Space:
@@ -260,14 +261,14 @@ def _with_coordinates(
                 implied.add(axis.name)
             elif not isinstance(there, Number) or there.path != axis.path:
                 raise SpaceError(
-                    f"attribute {attribute.name!r}: its coordinate {axis.name!r} is a number; "
-                    f"given: a {there.type}"
+                    f"attribute {attribute.name!r}: its coordinate {axis.name!r} must be a "
+                    f"number; given: a {there.type}"
                 )
         every.append(attribute)
         for companion in attribute.companions if isinstance(attribute, Text) else ():
             if known.get(companion.name, companion) is not companion:
                 raise SpaceError(
-                    f"attribute {attribute.name!r} needs the name {companion.name!r} itself"
+                    f"attribute {attribute.name!r} reserves the name {companion.name!r}"
                 )
             every += [companion] * (companion.name not in known)
             implied.add(companion.name)

@@ -42,7 +42,7 @@ def number_of_threads(threads: Threads, events: int) -> int:
         return max(1, min(usable_cores(), events // MIN_EVENTS))
     if isinstance(threads, str):
         raise UsageError(
-            'threads is a whole number, at least 1, or "auto"\n'
+            'threads must be a whole number, at least 1, or "auto"\n'
             f"  given: {abbreviate(threads)}\n"
             '  hint: give an integer, such as threads=2, or "auto" for all cores'
         )

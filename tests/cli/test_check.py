@@ -62,7 +62,7 @@ def test_a_mistake_is_shown_with_its_place(cli, folder):
     said = cli("check", "price < 5 and kind = x", "--space", "space.toml", code=2).stderr
     assert "price < 5 and kind = x\n" in said
     assert said.splitlines()[2].strip() == "^"
-    assert "hint: put a text in quotes: 'x'" in said
+    assert "hint: quote strings: 'x'" in said
 
 
 def test_counts_are_those_of_the_engine(cli, tmp_path):

@@ -148,7 +148,7 @@ def test_why_explains_and_concludes(cli, data):
     assert "cheap matches" in ask("-", "cheap", stdin=b'{"price": 5}').stdout
     assert "did you mean 'cheap'" in ask("{}", "chep", code=2).stderr
     assert "the event is no JSON" in ask("{price}", "cheap", code=2).stderr
-    assert "an event is a JSON object" in ask("[1]", "cheap", code=2).stderr
+    assert "an event must be a JSON object" in ask("[1]", "cheap", code=2).stderr
 
 
 def test_why_not_shows_what_comes_nearest(cli, data):
@@ -162,7 +162,7 @@ def test_why_not_shows_what_comes_nearest(cli, data):
     assert [one["verdict"] for one in facts["near"]] == lines
     said = cli("why-not", "e1", *given[2:], "--events", "events.csv").stdout
     assert said == "Every subscription matches this event.\n"
-    assert "--row is for an event of a file" in cli(*given, "--row", code=2).stderr
+    assert "--row requires a file of events" in cli(*given, "--row", code=2).stderr
 
 
 def test_count_is_the_number_of_matches(cli, data):
@@ -209,17 +209,17 @@ def test_a_pattern_in_quotes_is_read_and_never_written_over(cli, data):
         (("match", "events.csv"), "Missing argument"),
         (
             ("rank", *FILES, "-k", "0"),
-            "'--top' / '-k': takes a whole number, at least 1; given: 0\n",
+            "'--top' / '-k': must be a whole number, at least 1; given: 0\n",
         ),
-        (("rank", *FILES, "-k", "2.5"), "takes a whole number, at least 1; given: 2.5\n"),
+        (("rank", *FILES, "-k", "2.5"), "must be a whole number, at least 1; given: 2.5\n"),
         (
             ("merge", *FILES[1:], "--max-ranges", "two"),
-            "takes a whole number, at least 1; given: two\n",
+            "must be a whole number, at least 1; given: two\n",
         ),
-        (("match", *FILES, "--threads", "two"), "--threads takes a whole number, at least 1, or"),
+        (("match", *FILES, "--threads", "two"), "--threads must be a whole number, at least 1, or"),
         (("match", *FILES, "--threads", "0"), "or auto; given: 0\n"),
-        (("generate", "market", "--events", "1e3"), "takes a whole number; given: 1e3\n"),
-        (("notify", "a", "b", "c", "-k", "1", "--epsilon", "x"), "takes a number; given: x\n"),
+        (("generate", "market", "--events", "1e3"), "must be a whole number; given: 1e3\n"),
+        (("notify", "a", "b", "c", "-k", "1", "--epsilon", "x"), "must be a number; given: x\n"),
         (("generate", "markt"), "did you mean 'market'"),
         (("generate", "market", "--evnts", "5"), "--events"),
         (("match", *FILES, "--index", "slab"), "no index 'slab': did you mean 'slabs'?"),

@@ -175,7 +175,7 @@ def test_merge_writes_ranges_that_follow_the_commands(cli, data):
     assert facts["silent"] > 0
     alone = ("merge", *SPACE, *COMMANDS, *options[:4], "-o", "x.csv")
     wrong = cli(*alone, cwd=folder, code=2)
-    assert "doesn't exist; nothing was done" in wrong.stderr
+    assert "doesn't exist; no command was applied" in wrong.stderr
 
 
 def test_events_are_filtered_by_a_saved_summary_alone(cli, data, tmp_path):
@@ -200,7 +200,7 @@ def test_events_are_filtered_by_a_saved_summary_alone(cli, data, tmp_path):
     kept = [row for row, one in zip(rows, held, strict=True) if one]
     assert (tmp_path / "wanted.csv").read_text().splitlines() == [header, *kept]
     assert json.loads(done.stdout)["rows"] == len(kept)
-    assert "no snapshot there" in cli("filter", "e.csv", "nowhere", ignore, code=2).stderr
+    assert "no snapshot found" in cli("filter", "e.csv", "nowhere", ignore, code=2).stderr
     assert "note" in cli("filter", "e.csv", "sums", code=2).stderr
 
 

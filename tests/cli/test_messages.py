@@ -77,19 +77,22 @@ def test_what_would_be_ignored_or_fail_is_rejected_with_what_to_do(cli, folder, 
         ),
         (b'id,price\n1,"12,000"\n', "is not a number: leave out the commas\n  given: 12,000\n"),
         (b'id,price\n1,"12,5"\n', "is not a number: write a point instead of the comma"),
-        (b"id,kind\n1,w\n", "takes one of its listed values (known: 'x', 'y', 'z')\n  given: w\n"),
+        (
+            b"id,kind\n1,w\n",
+            "must be one of its listed values (known: 'x', 'y', 'z')\n  given: w\n",
+        ),
         (
             b"id,price\n\n1,1\n2,u\n3,v\n4,w\n",
             (
                 "events.csv, line 4 (row 1, counted from 0), column 'price': 'u' is not a number\n"
                 "  given: u\n"
-                "  also: 2 more rejected 'price' among the rows read so far\n"
+                "  also: 2 more rows so far are rejected for 'price'\n"
                 "  hint: correct the value, or write rejected rows to a file with --rejected FILE\n"
             ),
         ),
         (
             b"id,price\n1,1\n1,2\n",
-            "an id of its own, or write rejected rows to a file with --rejected FILE",
+            "a unique id, or write rejected rows to a file with --rejected FILE",
         ),
     ],
 )
@@ -107,9 +110,9 @@ def test_a_file_that_cannot_be_used_says_where_and_what_to_do(cli, folder, conte
         ("at >= 2010-04-01", "put a date in quotes: '2010-04-01'"),
         ("at < 2010-04-01T10:00:00Z", "put a date in quotes: '2010-04-01T10:00:00Z'"),
         ("price > 12,000", "leave out the comma: 12000"),
-        ("kind = x", "put a text in quotes: 'x'"),
+        ("kind = x", "quote strings: 'x'"),
         ("price = 'x'", "correct the value"),
-        ("", "write true if it shall hold always"),
+        ("", "write true to match every event"),
     ],
 )
 def test_a_bad_filter_has_one_remedy(cli, folder, text, hint):
@@ -151,7 +154,7 @@ def test_generate_keeps_what_is_not_its_own(cli, folder):
         assert part in said
     cli(*make, "--seed", 2)  # its own files it replaces
     (folder / "space.toml").write_text(SPACE)
-    assert "was changed since it was generated" in cli(*make, code=2).stderr
+    assert "has changed since it was generated" in cli(*make, code=2).stderr
     facts = json.loads(cli(*make, "--overwrite", "--json").stdout)
     assert (facts["files"], facts["space"]) == (
         {"subscriptions.parquet": 3, "events.parquet": 1},
@@ -256,7 +259,7 @@ def test_python_m_rangecast_is_the_command():
     [
         ('type = "date"', "unknown type 'date'; use 'timestamp'"),
         ('type = "float"', "use 'number'"),
-        ('type = "hierarchy"\ntree = "cities.csv"', "not the name of a file; given: 'cities.csv'"),
+        ('type = "hierarchy"\ntree = "cities.csv"', "not as a file name; given: 'cities.csv'"),
     ],
 )
 def test_a_space_says_what_to_write_instead(given, told):
@@ -285,7 +288,7 @@ def test_a_remedy_comes_whole_from_spark():
     from rangecast.spark.subscriptions.encode import report_errors
 
     kept = CollectedRows()
-    for remedy in ("put a text in quotes: 'x'", "correct the value"):
+    for remedy in ("quote strings: 'x'", "correct the value"):
         kept.add(RejectedRow("subscriptions", 0, "filter", "k = x", "expected a value", remedy), "")
         table = pa.table({"id": ["s"], "error": events.error_array(kept).slice(len(kept.kept) - 1)})
         with pytest.raises(RejectedRowError) as error:
@@ -296,7 +299,7 @@ def test_a_remedy_comes_whole_from_spark():
 def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
     (folder / "there").mkdir()
     said = cli(*MATCH, "-o", "there", code=2).stderr
-    assert said == "rangecast: there: is a folder; give the name of a file to write\n"
+    assert said == "rangecast: there: is a folder; give a file name\n"
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_the_other_protocol(url: str, https: Callable[..., str]) -> None:
     said = failure(https(None).replace("http:", "https:"))
     assert "doesn't speak it on this port\n  hint: use http://" in said
     said = failure(url.replace("https:", "http:"))
-    assert "the server speaks TLS on this port\n  hint: use https://" in said
+    assert "the server expects TLS on this port\n  hint: use https://" in said
 
 
 def test_a_tls_failure_is_not_repeated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

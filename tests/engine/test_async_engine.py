@@ -97,5 +97,5 @@ def test_while_one_batch_runs_the_next_one_gathers_and_a_task_may_give_up(engine
 
 
 def test_the_size_of_a_batch_is_a_number(engine):
-    with pytest.raises(UsageError, match="max_batch is a whole number"):
+    with pytest.raises(UsageError, match="max_batch must be a whole number"):
         AsyncEngine(engine, max_batch=0)

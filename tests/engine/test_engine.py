@@ -282,8 +282,11 @@ def test_what_a_first_time_user_does():
         (lambda e: e.subscribe("b", "prise < 1"), "did you mean 'price'"),
         (lambda e: e.subscribe("b", "price < 1", score=float("nan")), "finite"),
         (lambda e: e.subscribe("b", "price < 1", weights={"prise": 1}), "did you mean 'price'"),
-        (lambda e: e.subscribe(5, "price < 1"), "this set's are texts"),
-        (lambda e: e.subscribe(None, "price < 1"), "is an integer or a text; given: NoneType None"),
+        (lambda e: e.subscribe(5, "price < 1"), "this set's are strings"),
+        (
+            lambda e: e.subscribe(None, "price < 1"),
+            "must be an integer or a string; given: NoneType None",
+        ),
         (
             lambda e: e.subscribe("b", Filter.parse("a0 < 1", plane())),
             "is of another space",

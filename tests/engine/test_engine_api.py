@@ -181,7 +181,7 @@ def test_many_subscriptions_come_by_bounds_and_from_a_file(tmp_path):
         (
             [{"id": "x", "filter": "true", "score": 10**400}],
             RejectedRowError,
-            "takes a finite number",
+            "must be a finite number",
         ),
         ([{"id": "x", "filter": "true"}, {"id": 5, "filter": "true"}], UsageError, "given: both"),
         ("none.csv", FileError, "none.csv"),
@@ -225,15 +225,18 @@ def test_unknown_attributes_are_rejected_unless_they_are_to_be_ignored(engine):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda e: e.rank(EVENT, k="5"), "k is a whole number, at least 1\n  given: '5'\n.*k=5"),
+        (
+            lambda e: e.rank(EVENT, k="5"),
+            "k must be a whole number, at least 1\n  given: '5'\n.*k=5",
+        ),
         (lambda e: e.rank(EVENT, k=2.0), "given: 2.0\n.*k=2"),
         (lambda e: e.rank(EVENT, k=True), "given: True"),
         (lambda e: e.rank(EVENT, k=0), "given: 0\n.*k=1"),
         (lambda e: e.rank(EVENT, k=None), "given: None"),
-        (lambda e: e.rank_many([EVENT], k="5"), "k is a whole number"),
+        (lambda e: e.rank_many([EVENT], k="5"), "k must be a whole number"),
         (
             lambda e: e.rank_many([EVENT], max_per_second="5/s"),
-            "max_per_second is a whole number.*\n.*'5/s'",
+            "max_per_second must be a whole number.*\n.*'5/s'",
         ),
         (lambda e: e.rank_many([EVENT], max_per_second=0), "a whole number, at least 1"),
         (lambda e: e.rank_many([EVENT], time_attribute="at"), "hint: give both, or neither"),
@@ -251,8 +254,8 @@ def test_unknown_attributes_are_rejected_unless_they_are_to_be_ignored(engine):
         (lambda e: e.rank_many(5), "events are an Arrow table.*\n  given: int 5"),
         (lambda e: e.subscribe("d", "true", score="high"), "a score is a finite.*\n.*'high'"),
         (lambda e: e.subscribe("d", "true", score=10**400), "a score is a finite"),
-        (lambda e: e.rescore("a", "high"), "a score is a finite number"),
-        (lambda e: e.replace("a", "true", score="high"), "a score is a finite number"),
+        (lambda e: e.rescore("a", "high"), "a score must be a finite number"),
+        (lambda e: e.replace("a", "true", score="high"), "a score must be a finite number"),
         (lambda e: e.subscribe("d", "true", weights=[1, 2]), r"weights are a dict.*\n.*\[1, 2\]"),
         (lambda e: e.subscribe("d", "true", weights={"price": -1}), "given: -1 for 'price'"),
         (lambda e: e.rescore("a", weights={"price": "x"}), "given: 'x' for 'price'"),

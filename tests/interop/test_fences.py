@@ -153,7 +153,7 @@ def test_what_is_dropped_or_taken_otherwise_is_told():
     lon, lat = math.radians(1), math.radians(50)
     off = math.degrees(math.atan2(math.tan(lat), math.cos(lon))) - 50
     metres = math.radians(off) * 6_371_008.8
-    assert f"would lie up to {metres:,.0f} m beside, along an edge of 143 km" in edges
+    assert f"would lie up to {metres:,.0f} m along an edge of 143 km" in edges
     small = [[x / 1000, 50 + y / 1000] for x, y in ((0, 0), (1, 0), (1, 1), (0, 0))]
     one = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [small]}}
     assert geojson.read({"type": "FeatureCollection", "features": [one]}).notes == []

@@ -187,9 +187,13 @@ def test_prefixes_and_wildcards_are_exact():
             "query.bool.minimum_should_match",
             "takes 0, 1 or",
         ),
-        ({"term": {"a": 1}, "exists": {"field": "a"}}, "query", "a query has one kind"),
-        ({"match_none": {}}, "", "can never hold"),
-        ({"prefix": {"a": 1}}, "query.prefix", "takes a text"),
+        (
+            {"term": {"a": 1}, "exists": {"field": "a"}},
+            "query",
+            "a query must have exactly one type",
+        ),
+        ({"match_none": {}}, "", "can never match"),
+        ({"prefix": {"a": 1}}, "query.prefix", "takes a string"),
         (
             {"wildcard": {"a": {"value": "x*", "case_insensitive": True}}},
             "query.wildcard",
@@ -244,7 +248,7 @@ ROWS = [
 def test_random_queries_hold_where_they_held(queries):
     rules = {str(number): query for number, query in enumerate(queries)}
     imported = percolator.read(rules, Space([Number("n"), String("s")]))
-    assert all("can never hold" in one.reason for one in imported.rejected)
+    assert all("can never match" in one.reason for one in imported.rejected)
     held = [[i for i, one in rules.items() if query_holds(one, event)] for event in ROWS]
     if not imported.subscriptions:
         assert not any(held)

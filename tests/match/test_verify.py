@@ -251,7 +251,7 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, cli):
     given_ = ("events", "subs.parquet", "m.parquet", "--space", "space.toml")
     cli("match", *given_[:2], *given_[3:], "-o", "m.parquet")
     said = cli("verify", *given_).stderr
-    assert "m.parquet: right: 500 events, " in said
+    assert "m.parquet: correct: 500 events, " in said
     save_boxes(tmp_path / "snapshot", made.boxes, made.space)
     cli("verify", "events", "snapshot", *given_[2:], "--index", "scan")
     table = pq.read_table(tmp_path / "m.parquet")
@@ -341,7 +341,7 @@ def test_versions_that_are_not_there_or_that_the_result_contradicts(tmp_path, cl
     cli("verify", *files)
     cli("verify", *files, "--version", 1)
     said = cli("verify", *files, "--version", 2, code=2).stderr
-    assert "the result has rows of version 1; given: --version 2" in said
+    assert "the result has rows for version 1; given: --version 2" in said
     for command in ("verify", "report"):
         said = cli(command, *files, "--version", 7, code=2).stderr
         assert "has no version 7; it has [1, 2]" in said

@@ -89,7 +89,7 @@ def test_a_snapshot_is_there_whole_at_every_moment_of_an_overwrite(
             try:
                 seen.add(value_of(path, verify=False))
             except SnapshotError as error:
-                if has_exchange or "no snapshot there" not in str(error):
+                if has_exchange or "no snapshot found" not in str(error):
                     raise
 
     def write() -> None:

@@ -135,7 +135,7 @@ def test_a_concept_is_the_range_of_its_leaves():
     assert region.equal("FR") == (1.0, 2.0)
     assert region.equal("ny") == (3.0, 3.0)
     assert list(region.concepts(1, 4)) == ["FR", "US"]
-    with pytest.raises(InvalidValueError, match="this is a concept"):
+    with pytest.raises(InvalidValueError, match="this is an inner concept"):
         region.coordinate("EU")
     with pytest.raises(InvalidValueError, match="did you mean 'paris'"):
         region.coordinate("pari")
@@ -144,10 +144,10 @@ def test_a_concept_is_the_range_of_its_leaves():
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"EU": ["de", "de"]}, "is in the tree twice"),
+        ({"EU": ["de", "de"]}, "appears twice in the tree"),
         ({"EU": []}, "has no leaf"),
         ({}, "has no leaf"),
-        ({"EU": [5]}, "made of tables"),
+        ({"EU": [5]}, "consists of tables"),
     ],
 )
 def test_a_bad_tree_is_rejected(tree, message):

@@ -315,7 +315,7 @@ def test_python_events_of_every_shape():
         ([{"price": "x"}], "not a number"),
         (5, "a list of dicts"),
         (["x"], "a list of dicts"),
-        ([{"price": 1.0}, {"price": 1.0, "id": 7}], "never missing"),
+        ([{"price": 1.0}, {"price": 1.0, "id": 7}], "or a non-empty string"),
     ],
 )
 def test_python_events_that_are_none(events, message):

@@ -69,12 +69,12 @@ def test_filters_snap_fractions_of_an_epoch_inwards_and_events_reject_them():
         == Filter.parse("at > '1970-01-01T00:00:00Z'", space).boxes
     )
     for value in (SECOND + 0.5, Decimal("0.5"), "1.5"):
-        with pytest.raises(InvalidValueError, match="takes whole seconds since 1970"):
+        with pytest.raises(InvalidValueError, match="must be whole seconds since 1970"):
             encode_event({"at": value}, space)
     for value in (10**15, -(10**15), 1e300, True, float("nan"), "soon"):
         with pytest.raises(InvalidValueError):
             encode_event({"at": value}, space)
-    with pytest.raises(FilterError, match="counts seconds since 1970"):
+    with pytest.raises(FilterError, match="count seconds since 1970"):
         Filter.parse(f"at < {SECOND}000", space)
 
 
@@ -89,7 +89,7 @@ def test_filters_snap_fractions_of_an_epoch_inwards_and_events_reject_them():
 )
 def test_what_is_no_moment_is_told_what_this_attribute_takes(tmp_path, unit, takes):
     at = Timestamp("at", epoch=unit)
-    told = f"'at' takes {takes} 8601 timestamp such as '2026-01-31T09:30:00Z'"
+    told = f"'at' must be {takes} 8601 timestamp such as '2026-01-31T09:30:00Z'"
     for wrong in ("yesterday", [], True):
         with pytest.raises(InvalidValueError) as caught:
             at.coordinate(wrong)
@@ -105,7 +105,7 @@ def test_what_is_no_moment_is_told_what_this_attribute_takes(tmp_path, unit, tak
 
 def test_numbers_without_an_epoch_are_rejected_with_a_hint():
     space = Space([Timestamp("at")])
-    with pytest.raises(InvalidValueError, match="numbers need an epoch in the space"):
+    with pytest.raises(InvalidValueError, match="numbers require an epoch in the space"):
         encode_event({"at": SECOND}, space)
     with pytest.raises(SpaceError, match="epoch is one of 's', 'ms', 'us'; given: 'h'"):
         Timestamp("at", epoch="h")
@@ -221,7 +221,7 @@ def test_a_source_is_a_path_of_fields():
     assert point.tolist() == [9.5, 3.0, where["agent"].coordinate("ann"), 1_700_000_000_123_000, 0]
     assert np.isposinf(expected(where)[3]).all()
     for wrong in ("order.total", "$", "$.order[0]", "$..a", "$.a b", 5, "$.order.", "$['']"):
-        with pytest.raises(SpaceError, match="a source is the path of a field"):
+        with pytest.raises(SpaceError, match="source must be the path of a field"):
             Number("x", source=wrong)
 
 

@@ -125,7 +125,7 @@ def test_alternatives_within_alternatives_are_bounded() -> None:
     text = f"a0 in ({', '.join(str(2 * i) for i in range(500))})"
     for i in range(90):
         text = f"({text} or a0 = {2 * i + 1}) and a0 != {2 * i}"
-    with pytest.raises(FilterError, match="too many alternatives within alternatives"):
+    with pytest.raises(FilterError, match="too many nested alternatives"):
         Filter.parse(text, space)
 
 
@@ -137,14 +137,14 @@ def test_the_part_that_is_too_large_is_shown() -> None:
         Filter.parse(
             f"{harmless} and\na2 = 1 or a2 = 3 and (a1 = 1 or\n{many})", space, max_boxes=8
         )
-    assert "this part makes 10 boxes, more than the 8 allowed" in str(raised.value)
+    assert "this part expands to 10 boxes, more than the 8 allowed" in str(raised.value)
     assert "(line 3, column 1)\n  a0 != 0 and a0" in str(raised.value)
 
 
 def test_max_boxes() -> None:
     space = wide(12)
     assert len(Filter.parse("a0 != 1", space, max_boxes=2).boxes) == 2
-    with pytest.raises(FilterError, match="makes 2 boxes, more than the 1 allowed"):
+    with pytest.raises(FilterError, match="expands to 2 boxes, more than the 1 allowed"):
         Filter.parse("a0 != 1", space, max_boxes=1)
     assert len(Filter.parse("a0 != 1 and a0 > 1", space, max_boxes=1).boxes) == 1
     some = " or ".join(f"a{i} = 1 and a0 = 1" for i in range(1, 12))

@@ -39,11 +39,11 @@ def held(some: Filter, points: np.ndarray) -> np.ndarray:
 
 
 def or_never(make: Callable[[], Filter]) -> Filter | None:
-    """Return the filter, `None` if it is rejected because it can never hold."""
+    """Return the filter, `None` if it is rejected because it can never match."""
     try:
         return make()
     except FilterError as error:
-        if "can never hold" not in str(error):
+        if "can never match" not in str(error):
             raise
         return None
 
@@ -336,7 +336,7 @@ def test_one_box_has_a_text() -> None:
     assert str(Filter.from_boxes(space, [-INF, INF], [2, INF])) == "x <= 2 and s is null"
     with pytest.raises(UsageError, match="vocabulary of 2"):
         Filter.from_boxes(space, [0, 2], [1, 2])
-    with pytest.raises(UsageError, match="empty or holds NaN"):
+    with pytest.raises(UsageError, match="empty or contains NaN"):
         Filter.from_boxes(space, [2, 0], [1, 0])
-    with pytest.raises(UsageError, match="take the shape"):
+    with pytest.raises(UsageError, match="must have the shape"):
         Filter.from_boxes(space, [2], [1])

@@ -220,7 +220,7 @@ def test_long_texts(text: str) -> None:
 
 @pytest.mark.parametrize("given_value", [None, 5, b"x = 1", ["x = 1"]])
 def test_only_texts_are_filters(given_value: object) -> None:
-    with pytest.raises(FilterError, match="a filter is a text; given: "):
+    with pytest.raises(FilterError, match="a filter must be a string; given: "):
         Filter.parse(given_value, language.space())  # type: ignore[arg-type]
 
 
@@ -229,12 +229,12 @@ MANY_N = f"n not in ({', '.join(str(2 * i) for i in range(40))})"
 MESSAGES = {
     "": """
 the filter is empty; expected a condition such as x > 5
-hint: write true if it shall hold always""",
+hint: write true to match every event""",
     "x > 5 and\n  (c = red or n < 3)": """
 expected a value, found the word red (line 2, column 8)
     (c = red or n < 3)
          ^^^
-hint: put a text in quotes: 'red'""",
+hint: quote strings: 'red'""",
     "(x > 5 and n < 3": """
 expected 'and', 'or' or ')', found the end of the text (line 1, column 17)
   (x > 5 and n < 3
@@ -252,9 +252,9 @@ hint: did you mean 'and'?""",
 expected a comparison such as =, <, between, in or is null, found 'and' (line 1, column 4)
   ok and x > 5
      ^^^
-hint: compare the attribute with a value; write = true for a boolean""",
+hint: compare the attribute with a value; for a boolean, write = true""",
     "x > n": """
-this condition needs arithmetic, which the space doesn't have (line 1, column 1)
+this condition needs arithmetic, which this space doesn't allow (line 1, column 1)
   x > n
   ^^^^^
 hint: add an attribute to the space: name = 'arithmetic', type = 'arithmetic'""",
@@ -264,15 +264,15 @@ no attribute 'precent' (line 1, column 1)
   ^^^^^^^
 hint: did you mean 'percent'?""",
     "x = 'five'": """
-'x' takes a number (line 1, column 5)
+'x' must be a number (line 1, column 5)
   x = 'five'
       ^^^^^^""",
     "c = 5": """
-'c' takes a text (line 1, column 5)
+'c' must be a string (line 1, column 5)
   c = 5
       ^""",
     "c in ('red', 'blu')": """
-'c' takes one of its listed values (did you mean 'blue'?) (line 1, column 14)
+'c' must be one of its listed values (did you mean 'blue'?) (line 1, column 14)
   c in ('red', 'blu')
                ^^^^^""",
     "n = 1 and c >= 'red'": """
@@ -284,12 +284,12 @@ hint: use =, !=, in or not in""",
 expected 'and', 'or' or the end, found the word s (line 1, column 9)
   s = 'it's'
           ^
-hint: write a quote inside a text twice""",
+hint: double a quote inside a string""",
     "x > 5 and s = 'abc": """
-the text that begins here has no closing ' (line 1, column 15)
+the text that starts here has no closing ' (line 1, column 15)
   x > 5 and s = 'abc
                 ^
-hint: close it; a ' inside it is written twice""",
+hint: close it; double a ' inside it""",
     "x > 1e999": """
 1e999 is beyond the largest double, 1.7976931348623157e+308 (line 1, column 5)
   x > 1e999
@@ -304,16 +304,16 @@ the two signs of a chain must point the same way, as in 20 <= age < 35 (line 1, 
   1 < x > 0
         ^""",
     "n = 1 and x > 5 and x < 3": """
-this filter can never hold: no value of 'x' fulfils it (line 1, column 1)
+this filter can never match: no value of 'x' satisfies it (line 1, column 1)
   n = 1 and x > 5 and x < 3
   ^^^^^^^^^^^^^^^^^^^^^^^^^""",
     "x between 5 and 3": """
-this filter can never hold: no value of 'x' fulfils it (line 1, column 1)
+this filter can never match: no value of 'x' satisfies it (line 1, column 1)
   x between 5 and 3
   ^^^^^^^^^^^^^^^^^
 hint: the bounds are swapped: the lower one is 3, the upper one 5""",
     "n = 1 and 5 > x >= 7.5": """
-this filter can never hold: no value of 'x' fulfils it (line 1, column 11)
+this filter can never match: no value of 'x' satisfies it (line 1, column 11)
   n = 1 and 5 > x >= 7.5
             ^^^^^^^^^^^^
 hint: the bounds are swapped: the lower one is 5, the upper one 7.5""",
@@ -326,21 +326,22 @@ hint: give it the type 'text' in the space""",
 expected a comparison such as =, <, between, in or is null, found the word regexp (line 1, column 3)
   s regexp 'a.*'
     ^^^^^^
-hint: patterns of texts are like 'a%' and contains 'a'; there are no regular expressions""",
+hint: text patterns are like 'a%' and contains 'a'; regular expressions are not supported""",
     "small > 20 and n = 1": """
-this filter can never hold: no value of 'small' fulfils it in its domain, -2 to 3 (line 1, column 1)
+this filter can never match: no value of 'small' satisfies it in its domain, -2 to 3 \
+(line 1, column 1)
   small > 20 and n = 1
   ^^^^^^^^^^""",
     "x > 5 and x < 3 or n > 5 and n < 3": """
-this filter can never hold: it fails on 'x', 'n' (line 1, column 1)
+this filter can never match: it fails on 'x', 'n' (line 1, column 1)
   x > 5 and x < 3 or n > 5 and n < 3
   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
     "(x > 5 and x < 3 or n = 1) and n = 2": """
-this filter can never hold: no value of 'n' fulfils it (line 1, column 1)
+this filter can never match: no value of 'n' satisfies it (line 1, column 1)
   (x > 5 and x < 3 or n = 1) and n = 2
   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
     "false": """
-this filter can never hold (line 1, column 1)
+this filter can never match (line 1, column 1)
   false
   ^^^^^""",
     "x & 5": """
@@ -352,15 +353,15 @@ hint: write and instead of &""",
 5kg is not a number (line 1, column 5)
   x = 5kg
       ^^^
-hint: put a text in quotes, a name in `...`""",
+hint: quote strings '...' and names `...`""",
     f"{'n = 1 or ' * 100}x = y or {'n = 1 or ' * 100}n = 2": """
 expected a value, found the word y (line 1, column 905)
   ...1 or n = 1 or n = 1 or n = 1 or x = y or n = 1 or n = 1 or n = 1 or n = ...
                                          ^
-hint: put a text in quotes: 'y'""",
+hint: quote strings: 'y'""",
     f"ok = true and ({MANY_X}) and {MANY_N}": """
-this part makes 2,501 boxes, more than the 1,024 allowed (61 ranges of 'x' x 41 ranges of 'n') \
-(line 1, column 1)
+this part expands to 2,501 boxes, more than the 1,024 allowed \
+(61 ranges of 'x' x 41 ranges of 'n') (line 1, column 1)
   ok = true and (x != 0 and x != 1 and x != 2 and x != 3 and x != 4 and x ...
   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 hint: split the filter into several subscriptions, or raise max_boxes""",

@@ -180,7 +180,9 @@ def test_every_flag_is_in_the_table() -> None:
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_flag_takes_true_or_false(name: str, tmp_path: Path) -> None:
     for given, shown in MEANT:
-        with pytest.raises(UsageError, match=rf"{name.split()[1]} is True or False\n.*{shown}\n"):
+        with pytest.raises(
+            UsageError, match=rf"{name.split()[1]} must be True or False\n.*{shown}\n"
+        ):
             LOCAL[name](given, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -194,7 +196,7 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_flag_of_a_client_takes_true_or_false(name: str, url: str) -> None:
-    says = f"{name.split()[1]} is True or False"
+    says = f"{name.split()[1]} must be True or False"
     with Client(url, space="plane") as client, pytest.raises(UsageError, match=says):
         REMOTE[name]("no", client)
     with pytest.raises(UsageError, match=says):

@@ -157,6 +157,6 @@ def test_a_column_whose_name_is_no_text_is_left_out() -> None:
     frame = pd.DataFrame({"price": [1.5, 2.5], 7: [1, 2], ("a", "b"): [3, 4]})
     space = Space.infer(frame)
     assert space == Space([Number("price")])
-    assert space.guesses["7"] == "left out, its name is no text"
+    assert space.guesses["7"] == "left out, its name isn't a string"
     with pytest.raises(SpaceError, match=r"no column can be an attribute\n  7: left out, its name"):
         Space.infer(frame[[7]])

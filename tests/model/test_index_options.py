@@ -94,7 +94,7 @@ def test_a_live_set_takes_options_of_ranking():
         ("vcr:cells=1e3", "given: '1e3'"),
         ("hilbert:bits=17", "takes a whole number, 1 to 16; given: '17'"),
         ("cells:memory=2TB", "takes a size such as 500MB or 2GB; given: '2TB'"),
-        (3, "an index is named by a text such as 'auto'; given: 3"),
+        (3, "an index name must be a string such as 'auto'; given: 3"),
         (None, "given: None"),
     ],
 )

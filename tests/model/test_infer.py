@@ -43,7 +43,8 @@ def taxi(rows=400):
 TAXI = {
     "VendorID": "integer, 1 to 2 in 400 rows",
     "tpep_pickup_datetime": "timestamp, 2024-01-05T08:30:00Z to 2024-01-05T15:09:00Z in 400 rows",
-    "passenger_count": "number, 1 to 5 in 400 rows, 8 missing; all are whole, it may be an integer",
+    "passenger_count": "number, 1 to 5 in 400 rows, 8 missing; all are whole numbers, it may be "
+    "an integer",
     "store_and_fwd_flag": "category, 2 distinct values in 400 rows",
     "zone": "hierarchy, paths by '/': 4 leaves, 2 concepts in 400 rows",
     "zip": "category, 2 distinct values in 400 rows",
@@ -142,14 +143,14 @@ def test_bounds_are_open_unless_asked_for():
         ([1.5, float("nan")], "number, 1.5 to 1.5 in 2 rows, 1 NaN (to read as missing: --nan"),
         ([float("nan")] * 2, "number, no value but NaN in 2 rows"),
         (["x", float("nan")] * 10, "category, 1 distinct value in 20 rows, 10 NaN"),
-        ([1, "a"], "left out, it has values of several types, number and text"),
+        ([1, "a"], "left out, it has values of different types, number and text"),
         ([time(1), None], "left out, no attribute takes values of its type, time"),
         ([b"x"], "left out, no attribute takes values of its type, bytes"),
         ([{}], "left out, no attribute takes values of its type, dict"),
         ([None], "left out, it has no value in 1 row"),
         (
             [np.datetime64("2026-01-31T00:00:00.000000001")],
-            "left out, 'x' takes whole microseconds: '2026-01-31T00:00:00.000000001' in row 0",
+            "left out, 'x' must be in whole microseconds: '2026-01-31T00:00:00.000000001' in row 0",
         ),
     ],
 )
@@ -178,7 +179,7 @@ def test_later_batches_count(tmp_path):
         "late": "boolean, true or false in 70,001 rows, 70,000 missing",
     }
     path.write_text("\n".join(lines) + "\n")
-    told = "left out, it has values of several types, number and text"
+    told = "left out, it has values of different types, number and text"
     assert Space.infer(path).guesses["x"] == told
 
 
@@ -277,7 +278,7 @@ def test_fields_within_fields_get_a_source(tmp_path):
         assert "left out, no attribute takes values of its type" in space.guesses["$.order.lines"]
         assert "a column 'a_b' would also be" in space.guesses["$.a.b"]
         if "mixed" in space.guesses:
-            assert "it has values of several types" in space.guesses["mixed"]
+            assert "it has values of different types" in space.guesses["mixed"]
             assert "both kinds of quotes" in space.guesses["note_it's \""]
         assert Space.from_toml(space.to_toml()) == space
         (point,) = encode_events(NESTED[3:4], space, ignore_unknown=True).points
@@ -299,4 +300,4 @@ def test_objects_in_some_batches_alone_are_no_attribute(tmp_path, monkeypatch):
     monkeypatch.setattr("rangecast.model.infer._batches", lambda _: batches)
     space = Space.infer(path)
     assert [(one.name, one.source) for one in space] == [("z_y", "$.z.y")]
-    assert space.guesses["x"] == "left out, it has values of several types, number and object"
+    assert space.guesses["x"] == "left out, it has values of different types, number and object"

@@ -149,7 +149,7 @@ def test_a_filter_with_more_boxes_than_a_text_may_have_is_taken_from_an_equal_sp
 
 @pytest.mark.parametrize("given", [5, None, ("a",), {"price": 3}])
 def test_what_is_no_filter_is_rejected(given):
-    with pytest.raises(UsageError, match="a filter is a text"):
+    with pytest.raises(UsageError, match="a filter must be a string"):
         as_filter(given, words())
 
 

@@ -106,7 +106,7 @@ def test_wrong_names_are_rejected(cli, files, options, said):
 def test_an_id_beside_the_ids_is_rejected(cli, files):
     (files / "quotes.csv").write_text("id,quote_id,price\n1,q1,5\n")
     done = ask(cli, "match", *NAMED, rc=2)
-    assert "has a column 'id' beside the ids in 'quote_id'" in done.stderr
+    assert "has a column 'id' besides the ids in 'quote_id'" in done.stderr
 
 
 def test_a_rejected_row_loses_its_kept_values_alone(cli, files):

@@ -298,7 +298,7 @@ def test_what_stands_for_a_missing_value():
         (pa.table([pa.array([1]), pa.array([2])], ["x", "x"]), "duplicate column 'x'"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "duplicate column 'x'"),
         ({"x": [1], "n": [1, 2]}, "different lengths: 1 of 'x', 2 of 'n'"),
-        ({"x": np.zeros((2, 2))}, "can't become a table"),
+        ({"x": np.zeros((2, 2))}, "can't be converted to a table"),
         ([{"x": 10**5000}], "finite"),
         ([{"n": 10**5000}], "64 bits"),
         ([{"id": 10**5000}], "an id is an integer or a text"),
@@ -362,7 +362,9 @@ def test_a_pattern_is_the_files_that_it_matches_in_order(tmp_path, monkeypatch):
         assert np.concatenate([one.points for one in batches]).ravel().tolist() == [4, 1, 2]
         with pytest.raises(FileError, match=r"x\*\.csv: matches no file"):
             EventFile(f"{base}x*.csv", space)
-        with pytest.raises(FileError, match="matches csv and jsonl; expected files of one format"):
+        with pytest.raises(
+            FileError, match="matches csv and jsonl; expected files of a single format"
+        ):
             EventFile(f"{base}e*", space)
     (tmp_path / "e*.csv").write_text("x\n7\n")
     (batch,) = EventFile(tmp_path / "e*.csv", space)

@@ -145,7 +145,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path):
     ("arguments", "message"),
     [
         ({"lo": [[1.0]], "hi": [[0.0]]}, "box 0 is empty"),
-        ({"lo": [[np.nan]], "hi": [[0.0]]}, "holds NaN"),
+        ({"lo": [[np.nan]], "hi": [[0.0]]}, "contains NaN"),
         ({"lo": [1.0], "hi": [1.0]}, "shape"),
         ({"lo": [[0.0]], "hi": [[0.0]], "owner": [1]}, "ascending from 0"),
         ({"lo": [[0.0]], "hi": [[0.0]], "ids": ["a", "b"]}, "1 subscriptions, 2 ids"),

@@ -168,5 +168,5 @@ def test_a_change_on_a_line_without_y_keeps_the_value() -> None:
         [{"id": "m", "position": 2}, {"id": "m", "value": 7}, {"id": "m", "position": 3}]
     )
     assert board.objects["m"][1:] == (3.0, 7.0)
-    with pytest.raises(RangecastError, match="position is a finite number"):
+    with pytest.raises(RangecastError, match="position must be a finite number"):
         board.update_many([{"id": "m", "position": None}])

@@ -386,7 +386,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         (lambda b: b.add(9, 1.0, 1), "a position is a dict of values"),
         (lambda b: b.add(9, {"z": 1}, 1), "'z'"),
         (lambda b: b.add(9, {"a": "x"}, 1), "'a'"),
-        (lambda b: b.add(9, {"a": 1}, None), "value is a finite number"),
+        (lambda b: b.add(9, {"a": 1}, None), "value must be a finite number"),
         (lambda b: b.add(0, {"a": 1}, 1), "already exists"),
         (lambda b: b.move(77, {"a": 1}), "no object 77"),
         (lambda b: b.update_many([(77, 1)]), "give its attributes and a value"),
@@ -394,7 +394,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         (lambda b: b.update_batch([{"id": 0, "value": 1, "z": 3}]), "unknown field 'z'"),
         (lambda b: b.subscribe(5, "z > 1"), "z"),
         (lambda b: b.subscribe(5, "a > 1 and a < 0"), "never"),
-        (lambda b: b.subscribe(5, 1), "a filter is a text"),
+        (lambda b: b.subscribe(5, 1), "a filter must be a string"),
         (lambda b: b.subscribe(4, "true"), "already exists"),
         (lambda b: b.subscribe(5, k=3), "from 1 to 2"),
         (lambda b: b.subscribe_many([{"id": 5, "position_lo": 1}]), "unknown column 'position_lo'"),
@@ -402,7 +402,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         (lambda b: b.subscribe_many([{"id": 5, "a_lo": 2, "a_hi": 1}]), "a_hi"),
         (lambda b: b.subscribe_many([{"id": 5}, {"id": 5}]), "duplicate id"),
         (lambda b: b.replace_many([{"id": 3, "a_lo": 1}, {"id": 55}]), "no interest 55"),
-        (lambda b: b.best("true", k=0), "k is a whole number"),
+        (lambda b: b.best("true", k=0), "k must be a whole number"),
     ],
 )
 def test_what_a_board_rejects_changes_nothing(call, says):

@@ -157,7 +157,7 @@ def test_a_replacement_keeps_its_place_in_ties():
     assert engine.rank({"a0": 3}, 1) == [("second", 2.0)]
     assert engine.rank({"a0": 9}, 1) == []
     assert engine.rank({"a0": 3}, 1, relaxed=True) == [("first", 1.0)]
-    with pytest.raises(UsageError, match="a score is a finite number"):
+    with pytest.raises(UsageError, match="a score must be a finite number"):
         engine.rescore("first", INF)
 
 

@@ -125,7 +125,7 @@ def test_a_file_of_subscriptions(cli: Cli, client: Client, tmp_path: Path) -> No
         (("subscribe", "fences.csv"), "--file fences.csv"),
         ((*load, "--id", "x"), "--id is for one filter"),
         ((*load, "--follow"), "--follow is for one filter"),
-        (("subscribe", "price < 3", "--rejected", "no.csv"), "--rejected is for --file"),
+        (("subscribe", "price < 3", "--rejected", "no.csv"), "--rejected requires --file"),
         (("subscribe", "--file", "none.csv"), "no such file"),
         ((*load, "--rejected", "none/no.csv"), "none"),
     ):

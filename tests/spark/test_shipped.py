@@ -68,7 +68,7 @@ def test_an_archive_is_unpacked_once_and_again_if_it_was_removed(archive, own_ca
     long_ago = time.time() - 2 * 3600
     os.utime(place, (long_ago, long_ago))
     other = ShippedObject("0" * 32, None, archive.archive, 8000)
-    with pytest.raises(SnapshotError, match="no snapshot there"):
+    with pytest.raises(SnapshotError, match="no snapshot found"):
         other.open()  # not what is in the archive
     assert shipped._unpacked(archive.digest, archive.archive) == place  # there: it was used now
     (own_cache / "snapshots" / "another").mkdir()

@@ -184,4 +184,4 @@ def test_boards_and_exports_say_what_they_don_t_take(data):
     engine.subscribe("a", "title like '%x%'")
     engine.subscribe("b", "title like 'x%'")
     reasons = {one.reason for one in vespa.write(engine.boxes(), space).unsupported}
-    assert reasons == {"patterns of texts have no counterpart there"}
+    assert reasons == {"text patterns have no counterpart there"}

@@ -90,7 +90,7 @@ def test_answers_are_those_of_python(seed):
             gone = r.choice(list(wanted))
             engine.unsubscribe(gone)
             del wanted[gone]
-    assert all("can never hold" in one for one in problems)
+    assert all("can never match" in one for one in problems)
     expected = [{k for k, one in wanted.items() if one.holds(event)} for event in given]
     assert sum(map(len, expected)) > 100
     assert [set(engine.match(event)) for event in given] == expected
@@ -252,7 +252,7 @@ def test_hostile_patterns_take_linear_time(pattern, text, expected):
         ("nothing like 'a'", "no attribute 'nothing'"),
         ("title = 'a' ignore", "expected 'case' behind 'ignore'"),
         ("words(title) with 'a'", "expected 'has' behind words"),
-        ("title like 'A%' and title like 'B%'", "no value of 'title' fulfils it"),
+        ("title like 'A%' and title like 'B%'", "no value of 'title' satisfies it"),
         ("`title patterns` = 'a'", "'title patterns' has no values"),
     ],
 )

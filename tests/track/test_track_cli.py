@@ -165,7 +165,7 @@ def test_rules_and_policies_of_a_file(tmp_path: Path, cli: Any):
         ("[policy]\ndigest = 1", "table 'policy'"),
         ("rules = 1", "'rules' is a table of tables"),
         ("accuracy = {value = 'nope'}", "events have no such column"),
-        ("[rule]\ndwell = '1 min'", "are both the rule of all"),
+        ("[rule]\ndwell = '1 min'", "both set the rule of all subscriptions"),
     ],
 )
 def test_mistakes_of_the_file_are_named(text: str, message: str, files: Path, cli: Any):

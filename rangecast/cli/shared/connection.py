@@ -34,7 +34,10 @@ ClientCert = Annotated[
 ]
 ClientKey = Annotated[
     Path | None,
-    typer.Option("--client-key", help="TLS: its private key, if that is in another file."),
+    typer.Option(
+        "--client-key",
+        help="TLS: the private key of the client certificate, if it is in another file.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -58,7 +61,7 @@ class Connection:
         from rangecast.client import Client
 
         if self.client_key is not None and self.client_cert is None:
-            raise UsageError("--client-key goes with --client-cert\n  hint: give both")
+            raise UsageError("--client-key requires --client-cert\n  hint: give both")
         cert: Any = self.client_cert
         if self.client_cert is not None and self.client_key is not None:
             cert = self.client_cert, self.client_key
@@ -75,8 +78,6 @@ class Connection:
         with self.client() as client:
             names = client.spaces()
         if len(names) != 1:
-            hint = f"there are {', '.join(names)}" if names else "there is none"
-            raise UsageError(
-                f"which space is meant? At {self.server} {hint}\n  hint: give --space NAME"
-            )
+            choices = f"has {', '.join(names)}" if names else "has none"
+            raise UsageError(f"which space? {self.server} {choices}\n  hint: give --space NAME")
         return self.client(names[0])

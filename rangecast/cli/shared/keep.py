@@ -42,7 +42,8 @@ class Kept(NamedTuple):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise UsageError(
-                f"--keep gives the result two columns {twice!r}\n  hint: rename one of the columns"
+                f"--keep would create two result columns {twice!r}\n"
+                "  hint: rename one of the columns"
             )
         return pa.schema(fields)
 
@@ -79,7 +80,7 @@ def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> K
     absent = [name for name in names if name not in known]
     if absent:
         raise UsageError(
-            f"--keep {absent[0]}: neither the events nor the subscriptions have this column\n"
+            f"--keep {absent[0]}: neither events nor subscriptions have this column\n"
             "  hint: name a column of one of the two files"
         )
     return Kept(names, events.kept, table, boxes.ids)

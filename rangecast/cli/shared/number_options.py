@@ -21,7 +21,7 @@ def reworded(error: typer.BadParameter) -> str | None:
     kind, declared = _declared(option.annotation if option else None)
     if kind is None:
         return None
-    return f"takes {_WORDS[kind]}{_range(declared)}{_given(error)}"
+    return f"must be {_WORDS[kind]}{_range(declared)}{_given(error)}"
 
 
 def _declared(hint: Any) -> tuple[type | None, Any]:

@@ -59,7 +59,7 @@ def _event_of(
     if events is not None:
         return _event_in_file(run, events, space, text, is_row=is_row)
     if is_row:
-        raise UsageError("--row is for an event of a file\n  hint: pass --events FILE")
+        raise UsageError("--row requires a file of events\n  hint: pass --events FILE")
     return _event(run, text, space)
 
 
@@ -79,7 +79,7 @@ def _event_in_file(
     """Return an event of a file, by its id or its row."""
     source = run.events(path, space)
     if is_row and not wanted.isdecimal():
-        raise UsageError(f"--row takes a number, counted from 0; given: {wanted!r}")
+        raise UsageError(f"--row must be a number, counted from 0; given: {wanted!r}")
     event = source.find(int(wanted) if is_row else wanted)
     if event is None:
         what = f"row {wanted}" if is_row else f"event {wanted!r}"
@@ -92,7 +92,7 @@ def _values(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"the event is no JSON: {error}; given: {text}") from None
+        raise UsageError(f"the event is not JSON: {error}; given: {text}") from None
     if not isinstance(values, dict):
-        raise UsageError(f"an event is a JSON object, from attributes to values; given: {text}")
+        raise UsageError(f"an event must be a JSON object from attributes to values; given: {text}")
     return values

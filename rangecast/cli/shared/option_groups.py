@@ -93,7 +93,7 @@ class PlannedEngine:
         """Reject a --master without --engine spark."""
         if self.master is not None and not self.is_spark:
             raise UsageError(
-                f"--master {self.master} says where Spark runs, and --engine is {self.engine}\n"
+                f"--master {self.master} requires --engine spark, but --engine is {self.engine}\n"
                 "  hint: pass --engine spark, or leave out --master"
             )
 
@@ -129,13 +129,15 @@ class TrackOptions:
             names = [field.name for field in fields(self) if getattr(self, field.name)]
             if names:
                 raise UsageError(
-                    f"--{names[0].rstrip('_')} is for --track\n"
+                    f"--{names[0].rstrip('_')} requires --track\n"
                     "  hint: name the column of the objects: --track COLUMN"
                 )
             return None
         other = next((name for name, value in taken.items() if value), None)
         if other is not None:
-            raise UsageError(f"--track doesn't go with {other}\n  hint: leave out one of them")
+            raise UsageError(
+                f"--track can't be combined with {other}\n  hint: leave out one of them"
+            )
         return self
 
 

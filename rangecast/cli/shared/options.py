@@ -97,7 +97,7 @@ def _index(verb: str, choices: Any, about: str) -> Any:
 def _picture(path: Path | None) -> Path | None:
     """Reject a path without the suffix of a picture."""
     if path is not None and path.suffix.lower() not in (".png", ".svg"):
-        raise typer.BadParameter(f"takes a file that ends in .png or .svg; given: {path}")
+        raise typer.BadParameter(f"must be a file that ends in .png or .svg; given: {path}")
     return path
 
 
@@ -118,7 +118,7 @@ OneEvent = Annotated[
 ]
 FileOfOneEvent = Annotated[
     Path | None,
-    typer.Option("--events", help="The file to take the event from; - is stdin."),
+    typer.Option("--events", help="The file that contains the event; - is stdin."),
 ]
 IsRow = Annotated[
     bool, typer.Option("--row", help="EVENT is a row of --events, counted from 0, not an id.")
@@ -175,7 +175,7 @@ MatchIndexOption = Annotated[
     _index("match", MatchIndex, f"Index structure; auto chooses one for the set. {MATCH_OPTIONS}"),
 ]
 RankIndexOption = Annotated[
-    str, _index("rank", RankIndex, f"The structure; auto takes slabs. {RANK_OPTIONS}")
+    str, _index("rank", RankIndex, f"Index structure; auto uses slabs. {RANK_OPTIONS}")
 ]
 CoverIndexOption = Annotated[
     str, _index("cover", CoverIndex, f"With --commands: the covering index. {COVER_OPTIONS}")
@@ -217,19 +217,20 @@ Nan = Annotated[
     typer.Option("--nan", help="Reject NaN in events (error), or treat it as a missing value."),
 ]
 EngineOption = Annotated[
-    Engine, typer.Option("--engine", help="Run here, or on Spark (see --master).")
+    Engine, typer.Option("--engine", help="Run locally, or on Spark (see --master).")
 ]
 DeviceOption = Annotated[
     Device | None,
     typer.Option(
         "--device",
-        help="Run on a GPU, cuda, with the extra rangecast[gpu]; without, on the CPU.",
+        help="Run on a GPU (cuda; requires rangecast[gpu]); default: on the CPU.",
     ),
 ]
 CombineOption = Annotated[
     Combine,
     typer.Option(
-        "--combine", help="With --relaxed: how the weights of matching attributes make the score."
+        "--combine",
+        help="With --relaxed: how the weights of matching attributes are combined to a score.",
     ),
 ]
 ExplainPlan = Annotated[
@@ -262,7 +263,7 @@ TrackFor = Annotated[
 TrackDwell = Annotated[
     str | None,
     typer.Option(
-        "--dwell", metavar="LENGTH", help="With --track: report stays that last this long."
+        "--dwell", metavar="LENGTH", help="With --track: report stays that reach this length."
     ),
 ]
 TrackFirst = Annotated[

@@ -61,7 +61,7 @@ def compiling(*, quiet: bool) -> Iterator[Compiling]:
         yield listener
 
 
-_COMPILING = "compiling kernels: once after an installation, up to a minute for each command"
+_COMPILING = "compiling kernels: only once per installation, up to a minute per command"
 
 
 def per_second(count: int, seconds: float) -> str:

@@ -26,7 +26,7 @@ def _throttle(text: str) -> list[Any]:
     """Return a text such as '3 per 1 h' as a policy has it."""
     number, _, period = text.partition(" per ")
     if not number.strip().isdecimal() or not period:
-        raise UsageError(f"--throttle takes a text such as '3 per 1 h'; given: {text!r}")
+        raise UsageError(f"--throttle must have the form '3 per 1 h'; given: {text!r}")
     return [int(number), period]
 
 

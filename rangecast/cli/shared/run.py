@@ -121,12 +121,12 @@ class Run:
         for table in written:
             if table is not None and not is_pipe(table):
                 if Path(table).is_dir():
-                    raise FileError(f"{table}: is a folder; give the name of a file to write")
+                    raise FileError(f"{table}: is a folder; give a file name")
                 format_of(table)  # rejected before the work, not after it
         if any(pictures):
             need_matplotlib()
         if [*map(is_pipe, reads)].count(True) > 1:
-            raise UsageError("- is given for several inputs, and there is only one stdin")
+            raise UsageError("only one input can be - (stdin)")
         on_stdout = any(map(is_pipe, [*written, *pictures, *texts]))
         with held_back(), suppress(ImportError):  # Arrow would, where a signal can be lost
             import_module("pandas")
@@ -349,4 +349,6 @@ def _check_files(written: Sequence[File], files: Sequence[File]) -> None:
     resolved = [path.resolve() for path in named]
     for path in named:
         if resolved.count(path.resolve()) > 1:
-            raise FileError(f"{path}: is given for two outputs; name another file for one of them")
+            raise FileError(
+                f"{path}: is given for two outputs; choose another file for one of them"
+            )

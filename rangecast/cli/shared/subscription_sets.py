@@ -16,7 +16,7 @@ def check_version(path: Path, version: int | None) -> None:
     """Reject a version number if the subscriptions have no versions."""
     if version is not None and not has_versions(path):
         raise UsageError(
-            f"--version {version} is for a folder of versions, which {path} isn't\n"
+            f"--version {version} requires a folder of versions, which {path} isn't\n"
             "  hint: give such a folder, or leave out --version"
         )
 
@@ -40,5 +40,7 @@ def versions_of(
 def _checked(folder: Path, space: Space) -> tuple[Boxes, Space]:
     boxes, own = load_set(folder)
     if own.definition() != space.definition():
-        raise FileError(f"{folder}: is a snapshot of another space; pass the space it was made in")
+        raise FileError(
+            f"{folder}: is a snapshot of another space; pass the space that it was created with"
+        )
     return boxes, own

@@ -25,13 +25,13 @@ def check_commands(
     """Reject a call without work to do, and options that don't apply to commands."""
     if subscriptions is None and commands is None:
         raise UsageError(
-            "there are neither subscriptions nor commands\n"
+            "neither subscriptions nor commands are given\n"
             "  hint: give SUBSCRIPTIONS, or --commands, or both"
         )
     for name, is_given in unused.items():
         if is_given:
-            needs = "isn't for --commands" if commands is not None else "is for --commands"
-            raise UsageError(f"{name} {needs}\n  hint: leave {name} out")
+            problem = "can't be combined with" if commands is not None else "requires"
+            raise UsageError(f"{name} {problem} --commands\n  hint: leave {name} out")
 
 
 def read_both(
@@ -81,9 +81,10 @@ def cover_commands(
         "uncovered_file": uncovered,
     }
     detail = (
-        f"neighbours hear {sent:,} subscribes, {exposed:,} of them exposed as others left, and "
-        f"{facts['withdrawn']:,} unsubscribes; of {facts['silent']:,} commands they hear nothing. "
-        f"{facts['live']:,} subscriptions are live, {facts['uncovered']:,} of them uncovered"
+        f"neighbours receive {sent:,} subscribes, {exposed:,} of them exposed by removals, and "
+        f"{facts['withdrawn']:,} unsubscribes; "
+        f"{facts['silent']:,} commands send them nothing. {facts['live']:,} "
+        f"subscriptions are live, {facts['uncovered']:,} of them uncovered"
     )
     run.done(counted(len(todo.words), "command"), len(todo.words), facts, [detail])
 
@@ -120,8 +121,8 @@ def merge_commands(
         "cells_digest": summary.cells.digest,
     }
     detail = (
-        f"neighbours hear of {counted(added, 'range')} to add and {len(table) - added:,} to drop; "
-        f"of {silent:,} commands they hear nothing. {counted(len(summary), 'subscription')} "
+        f"neighbours receive {counted(added, 'range')} to add and {len(table) - added:,} to drop; "
+        f"{silent:,} commands send them nothing. {counted(len(summary), 'subscription')} "
         f"sum to {counted(len(starts), 'range')}"
     )
     run.done(counted(len(todo.words), "command"), len(todo.words), facts, [detail])

@@ -54,7 +54,7 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
         if column not in source.kept.names:
             raise UsageError(
                 f"--track {column}: events have no such column\n"
-                "  hint: name the column that has the object of an event"
+                "  hint: name the column that identifies the object of an event"
             )
     engine.subscribe_many(boxes)
     kind = source.kept.field(key).type
@@ -95,7 +95,7 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
     ignored = {"late": tracker.late, "repeated": tracker.repeated, "incomplete": tracker.incomplete}
     for reason, number in ignored.items():
         if number:
-            run.warnings.append(f"{counted(number, f'{reason} event')} changed nothing")
+            run.warnings.append(f"{counted(number, f'{reason} event')} had no effect")
     text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
     facts = {"events": count, "subscriptions": boxes.rows, "rows": writer.rows, **ignored}
     run.done(f"{text}: {counted(writer.rows, 'transition')}", count, facts)
@@ -109,7 +109,8 @@ def _rule(asked: TrackOptions, rules: TrackRules) -> Rule:
         return Rule(for_=asked.for_, dwell=asked.dwell, first=asked.first or "enter")
     if named:
         raise UsageError(
-            f"--{named[0].rstrip('_')} and the table 'rule' of --rules are both the rule of all\n"
+            f"--{named[0].rstrip('_')} and the table 'rule' of --rules both set the rule of all "
+            "subscriptions\n"
             "  hint: leave out one of them"
         )
     return rules.rule
@@ -127,6 +128,6 @@ def _time(space: Space, name: str | None) -> str:
     if len(known) != 1:
         available = f"{len(known)}: {', '.join(known)}" if known else "none"
         raise UsageError(
-            f"--track needs a timestamp; the space has {available}\n  hint: name it by --time"
+            f"--track needs a timestamp; the space has {available}\n  hint: name it with --time"
         )
     return known[0]

@@ -50,7 +50,7 @@ def read_rules(path: Path, ids: type) -> TrackRules:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         unknown = next((name for name in document if name not in _TABLES), None)
         if unknown is not None:
-            raise UsageError(f"there is no table {unknown!r}: {did_you_mean(unknown, _TABLES)}")
+            raise UsageError(f"unknown table {unknown!r}: {did_you_mean(unknown, _TABLES)}")
         rule, policy = document.get("rule"), document.get("policy")
         return TrackRules(
             None if rule is None else _made("rule", Rule.of, rule),
@@ -70,13 +70,15 @@ def read_rules(path: Path, ids: type) -> TrackRules:
     except RangecastError as error:
         raise UsageError(f"--rules {path}: {error}") from None
     except ValueError:
-        raise UsageError(f"--rules {path}: ids of these subscriptions are integers") from None
+        raise UsageError(
+            f"--rules {path}: the ids of these subscriptions must be integers"
+        ) from None
 
 
 def _own(document: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
     tables = document.get(name, {})
     if not isinstance(tables, dict):
-        raise UsageError(f"{name!r} is a table of tables, by subscription")
+        raise UsageError(f"{name!r} must be a table of tables, by subscription")
     return [*tables.items()]
 
 

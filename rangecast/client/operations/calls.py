@@ -46,7 +46,7 @@ class Calls:
         token = token or os.environ.get("RANGECAST_TOKEN")
         if not url.startswith(("http://", "https://")):
             raise UsageError(
-                f"the address of a server begins with http:// or https://\n  given: {url!r}"
+                f"the address of a server must start with http:// or https://\n  given: {url!r}"
             )
         self.url = url.rstrip("/")
         self._space = space
@@ -62,7 +62,7 @@ class Calls:
 
     def _named_space(self) -> str:
         if self._space is None:
-            raise UsageError(f"{type(self).__name__}(url, space='...') says which space is meant")
+            raise UsageError(f"this call needs a space: {type(self).__name__}(url, space='...')")
         return self._space
 
     def _in_space(self, rest: str) -> str:
@@ -144,7 +144,7 @@ class Calls:
             document = {"detail": answer.text[:200] or answer.reason_phrase}
             if answer.is_success:
                 raise ServerError(
-                    f"{self.url}: the answer isn't JSON: {document['detail']}\n"
+                    f"{self.url}: the response isn't JSON: {document['detail']}\n"
                     "  hint: give the address of a rangecast server"
                 ) from None
         is_told = answer.status_code == 422 and "rejected" in document
@@ -170,7 +170,7 @@ class Calls:
         reason = tls.failure(self.url, error)
         if reason is None:
             reason = (
-                f"no answer: {str(error) or type(error).__name__}\n"
+                f"no response: {str(error) or type(error).__name__}\n"
                 "  hint: start a server with `rangecast serve`, or give its address"
             )
         return ServerError(f"{self.url}: {reason}")

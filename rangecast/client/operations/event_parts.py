@@ -77,7 +77,7 @@ class EventParts:
                 yield error
             except Exception as error:  # an event whose own methods raise
                 reason = f"{type(error).__name__}: {abbreviate(error)}"
-                yield UsageError(f"the event can't be read: {reason}")
+                yield UsageError(f"the event can't be decoded: {reason}")
             else:
                 self._ids.append(row.get(self._id))
                 for name, values in zip(self._keep, self._kept, strict=True):
@@ -102,10 +102,10 @@ class EventParts:
                 _check_text(name, value)
             elif isinstance(value, float | np.floating) and not math.isfinite(value):
                 if not (self._is_missing and math.isnan(value)):
-                    raise InvalidValueError(f"{name!r} takes a finite number", str(value))
+                    raise InvalidValueError(f"{name!r} must be a finite number", str(value))
                 missing.add(name)
             elif isinstance(value, bytes | bytearray):
-                raise InvalidValueError(f"{name!r} takes a text", repr(value))
+                raise InvalidValueError(f"{name!r} must be a string", repr(value))
         return {name: value for name, value in event.items() if name not in missing}
 
     def __iter__(self) -> Iterator[bytes]:
@@ -157,7 +157,7 @@ class EventParts:
             if all(value is None for value in values)
         ]
         if absent and self._ids:
-            raise UsageError(f"events have no column {absent[0]!r} to keep")
+            raise UsageError(f"can't keep {absent[0]!r}: events have no such column")
         kept = pa.table(self._kept, names=self._keep) if self._keep else None
         return self._event_ids(), kept
 
@@ -170,7 +170,7 @@ class EventParts:
         if missing.any():
             row = int(missing.argmax())
             shown = abbreviate(self._ids[row])
-            remedy = "give each row an id of its own"
+            remedy = "give each row a unique id"
             raise RejectedRowError(RejectedRow("events", row, "id", shown, NO_ID, remedy))
         return ids
 
@@ -185,5 +185,5 @@ def _check_text(name: str, value: str) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            reason = f"{name!r} takes a text without lone surrogates"
+            reason = f"{name!r} must be a string without lone surrogates"
             raise InvalidValueError(reason, repr(value)) from None

@@ -101,7 +101,7 @@ class Publishing:
         text = str(error)
         if self._answered:
             text = (
-                f"{self._accepted:,} events are published, up to row {self._answered - 1:,}; "
+                f"{self._accepted:,} events were published, up to row {self._answered - 1:,}; "
                 f"then: {text}"
             )
         return PublishError(text, status, self.published(), self._answered)
@@ -253,7 +253,7 @@ class Subscribing:
         ]
         self.rejected += rejections
         if self._is_strict and rejections:
-            before = f"{self.accepted:,} are saved, by requests before; " if self.accepted else ""
+            before = f"{self.accepted:,} were saved by earlier requests; " if self.accepted else ""
             text = f"{before}row {rejections[0].row}: {rejections[0].reason}"
             raise SubscribeError(text, 422, self.accepted, self.rejected)
 
@@ -273,7 +273,7 @@ class Subscribing:
         if isinstance(error, SubscribeError) or not self.accepted:
             return error
         status = error.status if isinstance(error, ServerError) else None
-        text = f"{self.accepted:,} are saved, by requests before; then: {error}"
+        text = f"{self.accepted:,} were saved by earlier requests; then: {error}"
         return SubscribeError(text, status, self.accepted, self.rejected)
 
 

@@ -107,7 +107,7 @@ def line_rows(lines: Iterable[bytes], source: str) -> Iterator[dict[str, Any]]:
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise FileError(f"{source}, line {number}: not JSON: {error}") from None
             if not isinstance(row, dict):
-                raise FileError(f"{source}, line {number}: an event is a JSON object")
+                raise FileError(f"{source}, line {number}: an event must be a JSON object")
             yield row
 
 

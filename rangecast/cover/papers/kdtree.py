@@ -255,8 +255,8 @@ class KdTree:
     def __init__(self, dimensions: int, *, overflow: int = OVERFLOW, underflow: int = UNDERFLOW):
         if 2 * underflow > overflow:
             raise UsageError(
-                f"a bucket that is joined is at most half full: underflow={underflow} and "
-                f"overflow={overflow}\n  hint: an overflow of {2 * underflow} or more"
+                f"buckets that are merged must be at most half full: underflow={underflow} and "
+                f"overflow={overflow}\n  hint: use an overflow of {2 * underflow} or more"
             )
         none = np.empty(0, np.int32)
         notes = np.zeros(9, np.int64)

@@ -59,7 +59,7 @@ def arithmetic_of(space: Space, text: str, node: Condition) -> Arithmetic:
     for attribute in space:
         if isinstance(attribute, Arithmetic):
             return attribute
-    problem = "this condition needs arithmetic, which the space doesn't have"
+    problem = "this condition needs arithmetic, which this space doesn't allow"
     hint = "add an attribute to the space: name = 'arithmetic', type = 'arithmetic'"
     raise fault(text, *node.span, problem, hint)
 
@@ -68,10 +68,12 @@ def _check(space: Space, text: str, node: Condition, comparison: Comparison) -> 
     left, _, right = comparison
     if size_of(left) + size_of(right) > MAX_SIZE:
         problem = (
-            f"this condition has {size_of(left) + size_of(right):,} numbers, names and signs, "
-            f"more than the {MAX_SIZE} allowed"
+            f"this condition has {size_of(left) + size_of(right):,} operands and operators, more "
+            f"than the {MAX_SIZE} allowed"
         )
-        raise fault(text, *node.span, problem, "compute parts of it into attributes of events")
+        raise fault(
+            text, *node.span, problem, "compute parts of it beforehand, as attributes of events"
+        )
     names = [word for side in (left, right) for word in leaves_of(side) if _is_name(word)]
     are_moments = len(names) == 2 and isinstance(left, Word) and isinstance(right, Word)
     for side in (left, right):
@@ -79,7 +81,7 @@ def _check(space: Space, text: str, node: Condition, comparison: Comparison) -> 
             _check_operand(space, text, word, are_moments=are_moments)
     kinds = {isinstance(_attribute(space, text, word), Timestamp) for word in names}
     if len(kinds) > 1:
-        raise fault(text, *node.span, "a timestamp is compared with a timestamp")
+        raise fault(text, *node.span, "a timestamp can only be compared with a timestamp")
     if not names:
         raise fault(text, *node.span, "this condition mentions no attribute")
     for side in (left, right):
@@ -91,7 +93,7 @@ def _check_functions(text: str, operand: Operand) -> None:
         return
     count = len(operand.operands)
     if operand.operator == "abs" and count != 1:
-        problem = f"abs takes one number; given: {count}"
+        problem = f"abs takes one argument; given: {count}"
         raise fault(text, operand.first.start, operand.last.end, problem)
     for operand_ in operand.operands:
         _check_functions(text, operand_)
@@ -118,12 +120,14 @@ def _check_operand(space: Space, text: str, word: Word, *, are_moments: bool) ->
         if isinstance(attribute, Timestamp):
             if are_moments:
                 return
-            problem = f"{attribute.name!r} is a timestamp, which can only be compared"
-            raise fault(text, word.start, word.end, problem, "count seconds in a number")
+            problem = f"{attribute.name!r} is a timestamp, which supports comparisons only"
+            raise fault(
+                text, word.start, word.end, problem, "add a number with the time in seconds"
+            )
         problem = f"{attribute.name!r} is a {attribute.type}; arithmetic takes numbers"
         raise fault(text, word.start, word.end, problem)
     if word[0] in QUOTES:
-        problem = f"{clipped(str(word))} is a text; arithmetic takes numbers"
+        problem = f"{clipped(str(word))} is a string; arithmetic takes numbers"
         raise fault(text, word.start, word.end, problem)
     try:
         Number("constant").coordinate(Number("constant").parse(str(word)))
@@ -222,6 +226,6 @@ def comparison_of(space: Space, literal: str) -> Comparison:
     """Parse a literal into a comparison."""
     node = read_tree(literal, space.names)
     if not isinstance(node, Condition) or node.form != "arithmetic":
-        raise FilterError(f"{clipped(literal)} is no comparison of numbers")
+        raise FilterError(f"{clipped(literal)} is not a comparison of numbers")
     comparison: Comparison = node.terms[0]
     return comparison

@@ -55,7 +55,9 @@ class Attribute:
 
     def __init__(self, name: str, *, source: str | None = None):
         if not isinstance(name, str) or not name.strip():
-            raise SpaceError(f"an attribute needs a name, a text that isn't empty; given: {name!r}")
+            raise SpaceError(
+                f"the name of an attribute must be a non-empty string; given: {name!r}"
+            )
         self.name = name
         self.source = source
         """Where an event has its value, such as `$.order.total`; `None`: under its name."""
@@ -166,13 +168,13 @@ class Number(Ordered):
 
     def _double(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-            raise self._reject(value, "takes a number")
+            raise self._reject(value, "must be a number")
         try:
             double = float(value)
         except OverflowError:
             double = math.inf
         if not math.isfinite(double):
-            raise self._reject(value, "takes a finite number")
+            raise self._reject(value, "must be a finite number")
         return double + 0.0  # -0.0 becomes 0.0
 
     def value(self, coordinate: float) -> float:
@@ -203,19 +205,21 @@ class Integer(Ordered):
             return MISSING
         exact = self._exact(value)
         if exact != int(exact):
-            raise self._reject(value, "takes a whole number")
+            raise self._reject(value, "must be a whole number")
         if not INT64_MIN <= exact <= INT64_MAX:
-            raise self._reject(value, "takes an integer of 64 bits")
+            raise self._reject(value, "must fit into 64 bits")
         carried = float(exact)
         if int(carried) != exact:
-            raise self._reject(value, "takes an integer that a double carries exactly (2^53)")
+            raise self._reject(
+                value, "must be an integer that a double represents exactly (up to 2^53)"
+            )
         return self._in_domain(carried + 0.0, value)
 
     def _exact(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-            raise self._reject(value, "takes a whole number")
+            raise self._reject(value, "must be a whole number")
         if not is_finite(value):
-            raise self._reject(value, "takes a finite number")
+            raise self._reject(value, "must be a finite number")
         return value
 
     def value(self, coordinate: float) -> int:
@@ -250,7 +254,7 @@ class Boolean(Attribute):
             return MISSING
         if isinstance(value, int | float | Decimal) and value in (0, 1):  # also true and false
             return float(value) + 0.0
-        raise self._reject(value, "takes true or false")
+        raise self._reject(value, "must be true or false")
 
     def value(self, coordinate: float) -> bool:
         return coordinate == 1.0
@@ -262,7 +266,7 @@ class Boolean(Attribute):
         try:
             return read_number(text)
         except InvalidValueError:
-            raise self._reject(text, "takes true or false") from None
+            raise self._reject(text, "must be true or false") from None
 
     def literal(self, coordinate: float) -> str:
         return "true" if coordinate else "false"

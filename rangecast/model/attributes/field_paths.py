@@ -29,8 +29,8 @@ def path_of(attribute: str, source: Any) -> Fields:
         if steps and end == len(source):
             return tuple(steps)
     raise SpaceError(
-        f"attribute {attribute!r}: a source is the path of a field, such as $.order.total or "
-        f"$['order']['total'], without elements of arrays; given: {source!r}"
+        f"attribute {attribute!r}: source must be the path of a field, such as $.order.total or "
+        f"$['order']['total'], without array elements; given: {source!r}"
     )
 
 

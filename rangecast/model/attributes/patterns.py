@@ -74,7 +74,9 @@ class Patterns(Residual):
         return MISSING if value is None else TEXTS.put(self._text(value))
 
     def equal(self, value: Any) -> Interval | None:
-        raise InvalidValueError(f"{self.name!r} has no values: write conditions on {self.of!r}")
+        raise InvalidValueError(
+            f"{self.name!r} has no values of its own: write conditions on {self.of!r}"
+        )
 
     def literals_in(self, word: str) -> list[str]:
         cuts = [mark.span() for mark in _AND.finditer(word) if mark[0] == " and "]
@@ -97,11 +99,11 @@ class TextOrder(Ordered):
         if value is None:
             return MISSING
         if not isinstance(value, str):
-            raise self._reject(value, "takes a text")
+            raise self._reject(value, "must be a string")
         try:
             return order_of(value[:ORDER_BYTES].encode())
         except UnicodeEncodeError:
-            raise self._reject(value, "takes a text without lone surrogates") from None
+            raise self._reject(value, "must be a string without lone surrogates") from None
 
     def value(self, coordinate: float) -> int:
         return int(coordinate)

@@ -129,7 +129,9 @@ class Point(Place):
 def _axis(name: str, which: str, column: str, limit: float | None) -> Number:
     """Return the attribute of one coordinate: a column, or a path such as `$.position.lon`."""
     if not isinstance(column, str):
-        raise SpaceError(f"attribute {name!r}: {which} is the name of a column; given: {column!r}")
+        raise SpaceError(
+            f"attribute {name!r}: {which} must be the name of a column; given: {column!r}"
+        )
     low, high = (None, None) if limit is None else (-limit, limit)
     if column.startswith("$"):
         return Number(f"{name}_{which}", min=low, max=high, source=column)

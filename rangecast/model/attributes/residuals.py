@@ -54,11 +54,12 @@ class Arithmetic(Residual):
     def coordinate(self, value: Any) -> float:
         if value is None:
             return MISSING
-        raise self._reject(value, "is arithmetic: an event has no value of it")
+        raise self._reject(value, "is arithmetic: events have no value for it")
 
     def equal(self, value: Any) -> Interval | None:
         raise InvalidValueError(
-            f"{self.name!r} is arithmetic: compare numbers with one another, as in price > mean"
+            f"{self.name!r} is arithmetic: compare numeric attributes with each other, as in "
+            "price > mean"
         )
 
     def literals_in(self, word: str) -> list[str]:

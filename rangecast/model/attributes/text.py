@@ -18,7 +18,7 @@ from rangecast.model.attributes.timestamps import Timestamp
 
 OTHER = MAX
 """The coordinate of every string that no subscription mentions."""
-_EMPTY = "this is an empty text; a missing value is null or None"
+_EMPTY = "this is an empty string; a missing value is null or None"
 
 
 class _Named(Attribute):
@@ -26,12 +26,12 @@ class _Named(Attribute):
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise self._reject(value, "takes a text")
+            raise self._reject(value, "must be a string")
         if not value.isascii():
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise self._reject(value, "takes a text without lone surrogates") from None
+                raise self._reject(value, "must be a string without lone surrogates") from None
         return value
 
 
@@ -56,7 +56,7 @@ class Category(_Named):
             return self.codes[self._text(value)]
         except KeyError:
             hint = _EMPTY if value == "" else did_you_mean(value, self.values)
-            raise self._reject(value, f"takes one of its listed values ({hint})") from None
+            raise self._reject(value, f"must be one of its listed values ({hint})") from None
 
     def value(self, coordinate: float) -> str:
         return self.values[int(coordinate)]
@@ -137,8 +137,8 @@ class Hierarchy(_Named):
         super().__init__(name, source=source)
         if isinstance(tree, str):
             raise SpaceError(
-                f"attribute {name!r}: a tree is written out as tables and lists, such as "
-                f"{{ EU = ['de', 'fr'] }}, not the name of a file; given: {tree!r}"
+                f"attribute {name!r}: tree must be given as tables and lists, such as "
+                f"{{ EU = ['de', 'fr'] }}, not as a file name; given: {tree!r}"
             )
         self.tree = tree
         self.leaves: list[str] = []
@@ -165,13 +165,13 @@ class Hierarchy(_Named):
                 self._walk(below)
         else:
             raise SpaceError(
-                f"attribute {self.name!r}: a tree is made of tables, lists and texts, "
-                f"such as {{ EU = ['de', 'fr'] }}; given: {branch!r}"
+                f"attribute {self.name!r}: a tree consists of tables, lists and strings, such as "
+                f"{{ EU = ['de', 'fr'] }}; given: {branch!r}"
             )
 
     def _enter(self, concept: str, first: int) -> None:
         if concept in self.ranges:
-            raise SpaceError(f"attribute {self.name!r}: {concept!r} is in the tree twice")
+            raise SpaceError(f"attribute {self.name!r}: {concept!r} appears twice in the tree")
         self.ranges[concept] = float(first), float(len(self.leaves) - 1)
 
     def definition(self) -> dict[str, Any]:
@@ -184,9 +184,9 @@ class Hierarchy(_Named):
         if text in self.codes:
             return self.codes[text]
         if text in self.ranges:
-            raise self._reject(value, "takes a leaf of its tree; this is a concept above leaves")
+            raise self._reject(value, "must be a leaf of its tree; this is an inner concept")
         hint = _EMPTY if text == "" else did_you_mean(text, self.leaves)
-        raise self._reject(value, f"takes a leaf of its tree ({hint})")
+        raise self._reject(value, f"must be a leaf of its tree ({hint})")
 
     def value(self, coordinate: float) -> str:
         return self.leaves[int(coordinate)]
@@ -195,7 +195,7 @@ class Hierarchy(_Named):
         text = self._text(value)
         if text not in self.ranges:
             hint = did_you_mean(text, list(self.ranges))
-            raise self._reject(value, f"takes a concept or leaf of its tree ({hint})")
+            raise self._reject(value, f"must be a concept or leaf of its tree ({hint})")
         return self.ranges[text]
 
     def concepts(self, lo: float, hi: float) -> Iterator[str]:
@@ -215,7 +215,7 @@ KINDS: dict[str, type[Attribute]] = {
 
 def _distinct(name: str, what: str, values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(v, str) for v in values) or not values:
-        raise SpaceError(f"attribute {name!r}: {what} takes a list of texts; given: {values!r}")
+        raise SpaceError(f"attribute {name!r}: {what} must be a list of strings; given: {values!r}")
     if len(set(values)) < len(values):
         twice = {value for value, count in Counter(values).items() if count > 1}
         raise SpaceError(f"attribute {name!r}: {what} lists {sorted(twice)} more than once")

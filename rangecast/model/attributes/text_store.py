@@ -98,9 +98,9 @@ class TextStore:
             return [segments[int(handle) // _ROOM].texts[int(handle) % _ROOM] for handle in handles]
         except LookupError:
             raise UsageError(
-                "the texts of these points are no longer there\n"
-                "  hint: points with texts are matched by the process that encoded them, and soon; "
-                "give the events instead"
+                "the texts of these points are no longer cached\n"
+                "  hint: match points with texts soon, in the process that encoded them; or pass "
+                "the events themselves"
             ) from None
 
     @contextmanager

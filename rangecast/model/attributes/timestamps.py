@@ -44,7 +44,7 @@ EPOCH_NAMES = {1_000_000: "seconds", 1_000: "milliseconds", 1: "microseconds"}
 _ISO = "an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'"
 _SECONDS = 1_769_851_800
 """The same moment, in seconds since 1970."""
-_IN_YEARS = "takes a moment in the years 1 to 9999"
+_IN_YEARS = "must be in the years 1 to 9999"
 
 
 class Timestamp(Ordered):
@@ -88,10 +88,12 @@ class Timestamp(Ordered):
         if self.epoch is not None and _is_number(value) and value != int(value):
             raise self._reject(value, self._takes())
         if not exact:
-            raise self._reject(value, "takes whole microseconds")
+            raise self._reject(value, "must be in whole microseconds")
         carried = float(micros)
         if int(carried) != micros:
-            raise self._reject(value, "takes a moment whose microseconds a double carries exactly")
+            raise self._reject(
+                value, "must be a timestamp that a double represents exactly in microseconds"
+            )
         return self._in_domain(carried, value)
 
     def _micros(self, value: Any) -> tuple[int, bool]:
@@ -108,7 +110,7 @@ class Timestamp(Ordered):
         if not isinstance(value, datetime) and isinstance(value, date):
             value = datetime(value.year, value.month, value.day)
         if not isinstance(value, datetime):
-            hint = "; numbers need an epoch in the space" if _is_number(value) else ""
+            hint = "; numbers require an epoch in the space" if _is_number(value) else ""
             raise self._reject(value, f"{self._takes()}{hint}")
         if value.tzinfo is None:
             value = value.replace(tzinfo=UTC)
@@ -116,10 +118,10 @@ class Timestamp(Ordered):
 
     def _micros_of_number(self, value: Any, unit: int) -> tuple[int, bool]:
         if not is_finite(value):
-            raise self._reject(value, "takes a finite number")
+            raise self._reject(value, "must be a finite number")
         micros = math.floor(Fraction(value) * unit)
         if not FIRST_MOMENT <= micros <= LAST_MOMENT:
-            raise self._reject(value, f"{_IN_YEARS}; it counts {EPOCH_NAMES[unit]} since 1970")
+            raise self._reject(value, f"{_IN_YEARS}; numbers count {EPOCH_NAMES[unit]} since 1970")
         return micros, micros == Fraction(value) * unit
 
     def _micros_of_numpy(self, value: Any) -> tuple[int, bool]:
@@ -140,10 +142,10 @@ class Timestamp(Ordered):
 
     def _takes(self) -> str:
         if self.epoch is None:
-            return f"takes {_ISO}"
+            return f"must be {_ISO}"
         unit = EPOCH_UNITS[self.epoch]
         example = _SECONDS * EPOCH_UNITS["s"] // unit
-        return f"takes whole {EPOCH_NAMES[unit]} since 1970 such as {example}, or {_ISO}"
+        return f"must be whole {EPOCH_NAMES[unit]} since 1970 such as {example}, or {_ISO}"
 
     def value(self, coordinate: float) -> datetime:
         return EPOCH + timedelta(microseconds=int(coordinate))

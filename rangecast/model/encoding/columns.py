@@ -162,7 +162,7 @@ def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
     clipped = attribute.clip(low, high)
     if clipped is None:
         raise InvalidValueError(
-            f"{attribute.name!r} can never hold: no value of its domain lies between "
+            f"{attribute.name!r} can never match: no value of its domain lies between "
             f"{lo if lo is not None else 'its least'} and {hi if hi is not None else 'its largest'}"
         )
     return clipped

@@ -71,7 +71,11 @@ def region_of(space: Space, text: str, max_boxes: int) -> Region:
         raise reading.never(tree)
     boxes = decided(space, reading.boxes(tree, region))
     if not boxes:
-        raise fault(text, *tree.span, "this filter can never hold: its arithmetic excludes it")
+        raise fault(
+            text,
+            *tree.span,
+            "this filter can never match: its arithmetic conditions contradict each other",
+        )
     return boxes
 
 
@@ -129,7 +133,7 @@ class _Reading:
         self.work += _COMBINATION * max(len(region) - 1, 0)
         self.work += sum([len(ranges) - 1 for product in region for _, ranges in product])
         if self.work > self.room * _WORK:
-            problem = "up to this part there are too many alternatives within alternatives"
+            problem = "there are too many nested alternatives up to this point"
             raise fault(self.text, *node.span, problem, _SPLIT)
         return region
 
@@ -192,9 +196,9 @@ class _Reading:
         """Return the operator and length that a call is compared with, if it needs them."""
         if (call.function == "distance") != bool(node.terms):
             problem = (
-                "a distance is compared with a length"
+                "a distance must be compared with a length"
                 if not node.terms
-                else ("within is true or false: it is compared with nothing")
+                else ("within(...) is a condition by itself and can't be compared")
             )
             hint = "write distance(...) < 5 km" if not node.terms else ""
             raise fault(self.text, *node.span, problem, hint)
@@ -203,7 +207,7 @@ class _Reading:
         sign, value, *unit = node.terms
         offset = value.start - node.name.start
         if value[0] in QUOTES:
-            raise ShapeError("a length is a number", offset)
+            raise ShapeError("a length must be a number", offset)
         made = read_length(" ".join([str(value), *map(str, unit)]))
         return str(sign), made._replace(at=offset)
 
@@ -326,7 +330,7 @@ class _Reading:
     def never(self, tree: Node) -> FilterError:
         causes = {cause.axis for cause in self.impossible}
         if len(causes) != 1:
-            problem = "this filter can never hold"
+            problem = "this filter can never match"
             if causes:
                 named = [repr(self.space.names[axis]) for axis in sorted(causes)]
                 more = f" and {len(named) - 3} more" if len(named) > 3 else ""
@@ -335,7 +339,7 @@ class _Reading:
         cause = self.impossible[0]
         attribute = self.space.attributes[cause.axis]
         name = attribute.of or attribute.name
-        problem = f"this filter can never hold: no value of {name!r} fulfils it"
+        problem = f"this filter can never match: no value of {name!r} satisfies it"
         lo, hi = attribute.domain
         if attribute.ordered and attribute.of is None and (lo, hi) != (-MAX, MAX):
             low = attribute.literal(lo) if lo != -MAX else "any"
@@ -358,7 +362,7 @@ class _Reading:
     def too_large(self, node: Node, region: Region) -> FilterError:
         count = sum(map(size, region))
         problem = (
-            f"this part makes {_number(count)} boxes, more than the {self.max_boxes:,} allowed"
+            f"this part expands to {_number(count)} boxes, more than the {self.max_boxes:,} allowed"
         )
         worst = max(region, key=size)
         factors = [
@@ -374,7 +378,7 @@ class _Reading:
         shown = " x ".join(f"{count:,}" for count in counts[:8]) + " x ..." * (len(counts) > 8)
         total = math.prod(counts)
         problem = (
-            f"this part asks for {shown} = {_number(total)} combinations of alternatives, "
+            f"this part has {shown} = {_number(total)} combinations of alternatives, "
             f"more than the {self.max_boxes:,} boxes allowed"
         )
         return fault(self.text, *node.span, problem, _SPLIT)

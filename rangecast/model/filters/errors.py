@@ -41,7 +41,7 @@ def _expected(accepted: set[str], unclosed: bool) -> str:
     if {"NAME", "LPAR"} <= accepted:
         return "a condition such as x > 5" if "NOT" in accepted else "a number or an attribute"
     if "VALUE" in accepted:
-        return "a value" if "BOOLEAN" in accepted else "a number or a text in quotes"
+        return "a value" if "BOOLEAN" in accepted else "a number or a quoted string"
     if "NAME" in accepted:
         return "the name of an attribute"
     if {"SAME", "IS"} <= accepted:
@@ -75,7 +75,7 @@ def misplaced(
     if at_end and is_empty:
         return FilterError(
             "the filter is empty; expected a condition such as x > 5",
-            "write true if it shall hold always",
+            "write true to match every event",
         )
     shown = clipped(str(word))
     if word.kind == "NAME":
@@ -106,22 +106,22 @@ def _remedy(text: str, unexpected: Word, accepted: set[str], names: tuple[str, .
         return _FUNCTIONS
     if "VALUE" in accepted and "NAME" not in accepted:
         if unexpected in names:
-            return "compare an attribute with a value, or with numbers and attributes of numbers"
+            return "compare an attribute with a value, a number or another numeric attribute"
         if unexpected.kind == "NAME" and text[unexpected.end :].lstrip().startswith("("):
             return _FUNCTIONS
         if unexpected.kind == "NULL":
             return "write `is null` or `is not null`"
-        return f"put a text in quotes: {quoted(word)}" if unexpected.kind == "NAME" else ""
+        return f"quote strings: {quoted(word)}" if unexpected.kind == "NAME" else ""
     if accepted == {"NAME"} and unexpected.kind == "VALUE":
-        return "compare an attribute with a value; its name stands without quotes, or in `...`"
+        return "compare an attribute with a value; write its name without quotes, or in `...`"
     if "IS" in accepted and unexpected.kind in ("AND", "OR", "RPAR", "END"):
-        return "compare the attribute with a value; write = true for a boolean"
+        return "compare the attribute with a value; for a boolean, write = true"
     if "NULL" in accepted:
         return "use = to compare with a value"
     if unexpected.kind == "NAME" and text[unexpected.start - 1] in QUOTES:
-        return "write a quote inside a text twice"
+        return "double a quote inside a string"
     if "IS" in accepted and unexpected.lower() in _PATTERNS:
-        return "patterns of texts are like 'a%' and contains 'a'; there are no regular expressions"
+        return "text patterns are like 'a%' and contains 'a'; regular expressions are not supported"
     if unexpected.kind == "NAME":
         known = [phrase.strip("'") for kind, phrase in _PHRASES.items() if kind in accepted]
         guess = did_you_mean(unexpected.lower(), [k for k in known if k.isalpha()])

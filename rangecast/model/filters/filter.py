@@ -71,14 +71,18 @@ class Filter:
         highs = np.atleast_2d(np.asarray(hi, dtype=np.float64))
         if lows.shape != highs.shape or lows.shape[1:] != (len(space),):
             shapes = f"{lows.shape}, {highs.shape}"
-            raise UsageError(f"lo and hi take the shape (boxes, {len(space)}); given: {shapes}")
+            raise UsageError(
+                f"lo and hi must have the shape (boxes, {len(space)}); given: {shapes}"
+            )
         region: Region = []
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
             product = _product(space, low, high)
             if product is not None:
                 region.append(product)
         if not region:
-            raise FilterError("a filter of these boxes can never hold: no value lies in them")
+            raise FilterError(
+                "a filter of these boxes can never match: they contain no valid value"
+            )
         return cls(space, sparse(boxes(space.attributes, absorbed(region))))
 
     def arrays(self) -> tuple[F64, F64]:
@@ -111,7 +115,9 @@ def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:
     terms: list[tuple[int, float, float]] = []
     for row, filter_ in enumerate(filters):
         if filter_.space is not space and filter_.space != space:
-            raise UsageError(f"filter {row} is of another space, {filter_.space}; expected {space}")
+            raise UsageError(
+                f"filter {row} belongs to another space, {filter_.space}; expected {space}"
+            )
         for box in filter_.boxes:
             owner.append(row)
             sizes.append(len(box))
@@ -129,7 +135,7 @@ def _product(space: Space, low: Sequence[float], high: Sequence[float]) -> Produ
     parts = []
     for axis, (attribute, lo, hi) in enumerate(zip(space, low, high, strict=True)):
         if not lo <= hi:
-            raise UsageError(f"{attribute.name!r}: the range {lo} to {hi} is empty or holds NaN")
+            raise UsageError(f"{attribute.name!r}: the range {lo} to {hi} is empty or contains NaN")
         if (lo, hi) == (-np.inf, np.inf):
             continue
         if isinstance(attribute, String):
@@ -145,6 +151,6 @@ def _check_words(attribute: String, lo: float, hi: float) -> None:
     known = len(attribute.vocabulary)
     if (OTHER > hi >= known) or (MISSING > lo > known):
         raise UsageError(
-            f"{attribute.name!r}: the range {lo} to {hi} speaks of words that its vocabulary of "
-            f"{known:,} doesn't have; take the boxes from the space that they belong to"
+            f"{attribute.name!r}: the range {lo} to {hi} refers to words outside its vocabulary "
+            f"of {known:,} words; use the boxes with the space that they were made with"
         )

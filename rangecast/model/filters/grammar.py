@@ -273,7 +273,7 @@ class Parser:
         self._take("RPAR")
         if not self._is_word("has"):
             word = self._word
-            problem = f"expected 'has' behind words(...), found {clipped(str(word)) or 'the end'}"
+            problem = f"expected 'has' after words(...), found {clipped(str(word)) or 'the end'}"
             hint = "write words(title) has all ('red', 'bike'), or has any (...)"
             raise fault(self._text, word.start, word.end, problem, hint)
         self._take("NAME")
@@ -328,7 +328,7 @@ def _flat(form: str, left: Node, right: Node) -> Group:
 def read(text: str, names: tuple[str, ...]) -> Node:
     """Parse a filter's text to a tree. Attribute `names` are used only for hints."""
     if not isinstance(text, str):
-        raise FilterError(f"a filter is a text; given: {abbreviate(text)}")
+        raise FilterError(f"a filter must be a string; given: {abbreviate(text)}")
     if alone := CALL.fullmatch(text):  # most filters of shapes
         word = Word("CALL", alone[1], alone.start(1))
         return Condition("call", word, [], [word])

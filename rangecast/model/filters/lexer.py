@@ -52,8 +52,8 @@ _INSTEAD = {
     "|": "write or instead of |",
     "!": "write not instead of !",
 }
-_INSTEAD |= dict.fromkeys("+-*/", "arithmetic has a number or an attribute on both sides of a sign")
-_INSTEAD |= dict.fromkeys("%^", "arithmetic has +, -, * and /")
+_INSTEAD |= dict.fromkeys("+-*/", "an operator needs a number or an attribute on both sides")
+_INSTEAD |= dict.fromkeys("%^", "arithmetic operators are +, -, * and /")
 _INSTEAD |= dict.fromkeys("\u2018\u2019\u201c\u201d", "use straight quotes, ' or \"")
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*\Z")
 
@@ -101,7 +101,7 @@ def words_of(text: str, operators: Mapping[str, str] = NO_OPERATORS) -> Iterator
             depth += 1
             if depth > DEEPEST:
                 problem = f"parentheses are nested more than {DEEPEST} deep"
-                hint = "leave out those that aren't needed"
+                hint = "remove those that aren't needed"
                 raise fault(text, start, start + 1, problem, hint)
         elif kind == "RPAR":
             depth -= 1
@@ -132,11 +132,11 @@ def _unreadable(text: str, at: int, rest: str) -> FilterError:
             text,
             at,
             at + 1,
-            f"the {what} that begins here has no closing {rest}",
-            f"close it; a {rest} inside it is written twice",
+            f"the {what} that starts here has no closing {rest}",
+            f"close it; double a {rest} inside it",
         )
     if len(rest) > 1:
         problem = f"{clipped(rest)} is not a number"
-        return fault(text, at, at + len(rest), problem, "put a text in quotes, a name in `...`")
+        return fault(text, at, at + len(rest), problem, "quote strings '...' and names `...`")
     hint = _INSTEAD.get(rest, "")
     return fault(text, at, at + 1, f"the character {rest!r} has no meaning here", hint)

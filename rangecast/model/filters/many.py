@@ -305,7 +305,7 @@ def boxes_of_texts(
         try:
             text = text.as_py() if isinstance(text, pa.Scalar) else text
             if not isinstance(text, str):
-                raise FilterError("a filter is a text", "write true for one that always holds")
+                raise FilterError("a filter must be a string", "write true to match every event")
             parsed.append(parse(index, text))
             sizes[index] = len(parsed[-1].boxes)
         except FilterError as error:

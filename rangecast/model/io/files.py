@@ -73,9 +73,11 @@ def format_of(path: str | Path) -> str:
         contents = f"matches {listed or 'no file'}"
         if not is_pattern(path):
             contents = f"is a folder with {listed or 'no table'} in it"
-        raise FileError(f"{path}: {contents}; expected files of one format")
+        raise FileError(f"{path}: {contents}; expected files of a single format")
     if str(path) == "-":
-        raise FileError("-: tables aren't read from stdin; write it to a file and give its name")
+        raise FileError(
+            "-: this table can't be read from stdin; write it to a file and give its name"
+        )
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in PACKED:
         suffixes.pop()
@@ -182,8 +184,8 @@ def one_table(path: str | Path, parts: list[pa.Table]) -> pa.Table:
         return pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:
         raise FileError(
-            f"{path}: a column has values of several types: {error}\n"
-            "  hint: give all rows of a column values of one type"
+            f"{path}: a column has values of different types: {error}\n"
+            "  hint: use one type per column"
         ) from None
 
 
@@ -285,8 +287,8 @@ def _csv(
             if "straddling" not in str(error):
                 raise
     raise FileError(
-        f"{path}: a row after row {number} (counted from 0) takes more than a gigabyte\n"
-        "  hint: look for a quote that is never closed"
+        f"{path}: a row after row {number} (counted from 0) is larger than a gigabyte\n"
+        "  hint: look for an unclosed quote"
     )
 
 
@@ -429,7 +431,7 @@ def _check_marks(path: Path, header: list[str]) -> None:
     for mark in (";", "\t", "|"):
         if len(header) == 1 and mark in header[0]:
             raise FileError(
-                f"{path}: has one column only, {header[0]!r}: its columns are separated by "
+                f"{path}: has only one column, {header[0]!r}: its columns are separated by "
                 f"{mark!r}\n  hint: save it with commas between columns"
             )
 

@@ -36,7 +36,7 @@ def identified(source: Source, column: str | None) -> Source:
                 continue
             if "id" in batch.columns:
                 raise FileError(
-                    f"{source.here()}: has a column 'id' beside the ids in {column!r}\n"
+                    f"{source.here()}: has a column 'id' besides the ids in {column!r}\n"
                     "  hint: rename or drop it, or use it as the id"
                 )
             if column not in batch.columns and not began and only is None:
@@ -57,7 +57,7 @@ def as_names(keep: str | Sequence[str]) -> list[str]:
     names = [keep] if isinstance(keep, str) else list(keep)
     if not all(isinstance(name, str) for name in names):
         raise UsageError(
-            f"keep takes names of columns; given: {names!r}\n  hint: keep=['user', 'note']"
+            f"keep must be a list of column names; given: {names!r}\n  hint: keep=['user', 'note']"
         )
     return list(dict.fromkeys(names))
 

@@ -106,7 +106,7 @@ class Rows:
         """Set the ids; reject invalid values."""
         self.ids, missing = as_ids(values, kind)
         for index in np.flatnonzero(missing).tolist():
-            self.reject(index, column, NO_ID, "give each row an id of its own")
+            self.reject(index, column, NO_ID, "give each row a unique id")
 
     def reject(
         self,
@@ -216,7 +216,7 @@ class Records:
                 if self._unique:
                     for index, first in duplicates.find(batch, rows.ids, rows.good.copy()):
                         reason = f"duplicate id (first seen in {self._said(batch, index, first)})"
-                        rows.reject(index, "id", reason, "give each row an id of its own")
+                        rows.reject(index, "id", reason, "give each row a unique id")
             yield rows
 
     def _ids(self) -> Iterator[Batch]:

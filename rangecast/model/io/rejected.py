@@ -107,7 +107,8 @@ def collecting_rejected(target: RejectedTarget) -> Iterator[RejectedRows]:
             yield bad
     else:
         raise UsageError(
-            "rejected is a list, which gets the rejected rows, or the path of a file for them\n"
+            "rejected must be a list that collects the rejected rows, or the path of a file for "
+            "them\n"
             f"  given: {type(target).__name__} {abbreviate(target)}"
         )
 

@@ -31,7 +31,7 @@ def batches_of(value: Any, noun: str, *, nan_is_null: bool = False) -> list[Batc
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return [_rows(list(value), noun)]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{noun} can't become a table: {error}") from None
+        raise UsageError(f"{noun} can't be converted to a table: {error}") from None
     raise _rejected(value, noun)
 
 
@@ -72,7 +72,7 @@ def _columns(pairs: list[tuple[str, Any]], noun: str, nan_is_null: bool = False)
     for name, values in pairs:
         if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
             raise UsageError(
-                f"a dict is taken for columns, and a column of {noun} is a list of values\n"
+                f"a dict is read as columns, and each column of {noun} must be a list of values\n"
                 f"  given: {type(values).__name__} {abbreviate(values)} for {name!r}\n"
                 "  hint: for a single row, put the dict into a list: [{...}]"
             )
@@ -119,7 +119,7 @@ def _rows(rows: list[Any], noun: str) -> Batch:
 
 def _rejected(value: Any, noun: str, within: str = "") -> UsageError:
     return UsageError(
-        f"{noun} are an Arrow table, a DataFrame, a list of dicts or a dict of columns\n"
+        f"{noun} must be an Arrow table, a DataFrame, a list of dicts or a dict of columns\n"
         f"  given: {within}{type(value).__name__} {abbreviate(value)}\n"
         "  hint: give one of these"
     )

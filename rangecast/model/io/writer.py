@@ -39,7 +39,7 @@ class TableWriter:
         self._sink: IO[bytes] = sys.stdout.buffer
         if self._path is not None:
             if self._path.suffix.lower() in PACKED:
-                raise FileError(f"{path}: packed files can be read but not written")
+                raise FileError(f"{path}: compressed files can be read but not written")
             with self._writing():
                 self._pending = PendingFile(self._path)
             self._sink = self._pending.file

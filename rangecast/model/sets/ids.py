@@ -25,7 +25,7 @@ from rangecast.model.encoding.casts import is_text
 from rangecast.model.io.batch import Batch, Values
 from rangecast.model.sets.members import Id, as_id
 
-NO_ID = "an id is an integer or a text, never missing and never empty"
+NO_ID = "an id must be an integer or a non-empty string"
 
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
@@ -74,7 +74,8 @@ def _are_whole(ids: Values, texts_too: bool) -> bool:
         texts = [id_ for id_ in whole if isinstance(id_, str)]
         if texts and len(texts) < len(whole) and not texts_too:
             raise UsageError(
-                "all ids are integers, or all are texts; given: both\n  hint: give all as texts"
+                "ids must be all integers or all strings; given: both\n"
+                "  hint: give all of them as strings"
             )
         return not texts or (texts_too and all(re.match(_WHOLE, text) for text in texts))
     kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type

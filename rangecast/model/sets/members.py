@@ -30,7 +30,7 @@ def as_id(value: Any, noun: str = "subscription") -> Id:
     if isinstance(value, str):
         if not value:
             raise UsageError(
-                f"the id of {_a(noun)} is an integer, or a text of at least one character\n"
+                f"the id of {_a(noun)} must be an integer or a non-empty string\n"
                 "  given: ''\n  hint: give it an id"
             )
         if not value.isascii():
@@ -41,12 +41,12 @@ def as_id(value: Any, noun: str = "subscription") -> Id:
         if INT64_MIN <= number <= INT64_MAX:
             return number
         raise UsageError(
-            f"the id of {_a(noun)} is an integer of at most 64 bits, or a text\n"
-            f"  given: {abbreviate(number)}\n  hint: give it as a text"
+            f"the id of {_a(noun)} must be a 64-bit integer or a string\n"
+            f"  given: {abbreviate(number)}\n  hint: give it as a string"
         )
     raise UsageError(
-        f"the id of {_a(noun)} is an integer or a text; "
-        f"given: {type(value).__name__} {abbreviate(value)}"
+        f"the id of {_a(noun)} must be an integer or a string; given: {type(value).__name__} "
+        f"{abbreviate(value)}"
     )
 
 
@@ -55,7 +55,8 @@ def _check_text(text: str, noun: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the id of {_a(noun)} is a text that UTF-8 can carry; given: {text!r}, which has a "
+            f"the id of {_a(noun)} must be a string that UTF-8 can encode; given: {text!r}, which "
+            "has a "
             "lone surrogate\n  hint: remove or replace that character"
         ) from None
 
@@ -217,14 +218,14 @@ class Members:
         if isinstance(subscriptions, Iterable) and not isinstance(subscriptions, str | bytes):
             return list(subscriptions)
         raise UsageError(
-            f"a list of {self.noun}s is expected\n"
+            f"expected a list of {self.noun}s\n"
             f"  given: {type(subscriptions).__name__} {abbreviate(subscriptions)}\n"
             "  hint: put a single id into a list"
         )
 
     @property
     def _kinds(self) -> str:
-        return "integers" if self.kind is int else "texts"
+        return "integers" if self.kind is int else "strings"
 
     def check_kinds(self, ids: list[Id]) -> None:
         """Reject ids of mixed types, or of another type than the members."""
@@ -237,7 +238,7 @@ class Members:
     def check_kind(self, new: Id) -> None:
         """Reject an id of another type than the members."""
         if self.kind is not None and type(new) is not self.kind:
-            raise UsageError(_one_kind(f"{new!r}, and this set's are {self._kinds}"))
+            raise UsageError(_one_kind(f"{new!r}, but this set's are {self._kinds}"))
 
 
 def _check_distinct(ids: list[Id], done: str) -> None:
@@ -249,4 +250,4 @@ def _check_distinct(ids: list[Id], done: str) -> None:
 
 
 def _one_kind(kind: str) -> str:
-    return f"all ids of a set are integers, or all are texts; given: {kind}"
+    return f"the ids of a set must be all integers or all strings; given: {kind}"

@@ -31,7 +31,7 @@ def check_integer(name: str, value: Any, min_value: int = 1, max_value: int | No
             f"at least {min_value}" if max_value is None else f"from {min_value} to {max_value}"
         )
         raise UsageError(
-            f"{name} is a whole number, {expected}\n"
+            f"{name} must be a whole number, {expected}\n"
             f"  given: {abbreviate(value)}\n"
             f"  hint: give an integer, such as {name}={_suggested(value, min_value, max_value)}"
         )
@@ -43,7 +43,7 @@ def check_finite(name: str, value: Any) -> float:
     number = _finite(value)
     if number is None:
         raise UsageError(
-            f"{name} is a finite number\n"
+            f"{name} must be a finite number\n"
             f"  given: {type(value).__name__} {abbreviate(value)}\n"
             f"  hint: give a number, such as {name}=0.5"
         )
@@ -55,9 +55,9 @@ def score_of(value: Any) -> float:
     number = _finite(value)
     if number is None:
         raise UsageError(
-            "a score is a finite number\n"
+            "a score must be a finite number\n"
             f"  given: {abbreviate(value)}\n"
-            "  hint: give a number, such as score=0.5; the higher, the better"
+            "  hint: give a number, such as score=0.5; higher scores rank first"
         )
     return number
 
@@ -68,7 +68,7 @@ def weights_of(space: Space, values: Any, before: F64 | None) -> F64 | None:
         return before
     if not isinstance(values, Mapping):
         raise UsageError(
-            "weights are a dict from attributes to numbers\n"
+            "weights must be a dict from attributes to numbers\n"
             f"  given: {abbreviate(values)}\n"
             f"  hint: name the attributes, such as weights={{{space.names[0]!r}: 2}}"
         )
@@ -77,9 +77,9 @@ def weights_of(space: Space, values: Any, before: F64 | None) -> F64 | None:
         number = _finite(value)
         if number is None or number < 0:
             raise UsageError(
-                "a weight is a finite number, 0 or more\n"
+                "a weight must be a finite number, 0 or more\n"
                 f"  given: {abbreviate(value)} for {name!r}\n"
-                "  hint: give 0 for an attribute that doesn't count, more for one that counts more"
+                "  hint: give 0 to ignore an attribute, and more for greater weight"
             )
         weights[space.axis(name)] = number
     return weights

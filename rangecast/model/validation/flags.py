@@ -15,7 +15,7 @@ def flag(name: str, value: Any) -> bool:
     if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"):
         return bool(value)
     raise UsageError(
-        f"{name} is True or False\n"
+        f"{name} must be True or False\n"
         f"  given: {kind.__name__} {abbreviate(value)}\n"
         f"  hint: give {name}=True or {name}=False"
     )

@@ -39,8 +39,8 @@ def as_space(value: Any) -> Space:
     if isinstance(value, Space):
         return value
     raise UsageError(
-        f"a Space is expected; given: {type(value).__name__} {value!r}\n"
-        "  hint: Space.load(path) reads one from a file, Space([...]) makes one of attributes"
+        f"expected a Space; given: {type(value).__name__} {value!r}\n"
+        "  hint: Space.load(path) reads one from a file, Space([...]) creates one from attributes"
     )
 
 
@@ -61,9 +61,9 @@ def as_filter(value: Any, space: Space) -> Filter:
     if isinstance(value, tuple) and len(value) == 2:
         return Filter.from_boxes(space, *value)
     raise UsageError(
-        "a filter is a text, a Filter, or a pair of bounds (lo, hi)\n"
+        "a filter must be a string, a Filter, or a pair of bounds (lo, hi)\n"
         f"  given: {type(value).__name__} {value!r}\n"
-        f'  hint: give a text, such as "{space.names[0]} is not null"'
+        f'  hint: give a string, such as "{space.names[0]} is not null"'
     )
 
 
@@ -93,7 +93,8 @@ def as_boxes(
         name = _stranger(value.space, space, value.lo, value.hi)
         if name is not None:
             raise UsageError(
-                f"the boxes belong to an equal space that numbers the texts of {name!r} otherwise\n"
+                f"the boxes belong to an equal space that numbers the texts of {name!r} "
+                "differently\n"
                 "  hint: make the boxes with this space, or give the subscriptions as filters"
             )
     return simplest(value, space)
@@ -124,7 +125,8 @@ def as_points(value: Any, space: Space) -> F64:
     points = np.asarray(value, np.float64)
     if points.ndim != 2 or points.shape[1] != len(space) or np.isnan(points).any():
         raise UsageError(
-            f"points take the shape (events, {len(space)}) and hold no NaN; given: {points.shape}"
+            f"points must have the shape (events, {len(space)}) and contain no NaN; given: "
+            f"{points.shape}"
         )
     return points
 

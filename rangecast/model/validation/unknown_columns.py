@@ -20,5 +20,5 @@ def column_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:
     close = get_close_matches(name.casefold(), list(folded), n=1, cutoff=_TYPO)
     if not close:
         return unknown_hint(name, known, may_ignore=may_ignore)
-    otherwise = f"; if it is no typo, {IGNORE_UNKNOWN} ignores it" if may_ignore else ""
+    otherwise = f"; if it isn't a typo, {IGNORE_UNKNOWN} ignores it" if may_ignore else ""
     return f"rename it to {folded[close[0]]!r}{otherwise}"

@@ -78,7 +78,8 @@ def _write(
     seed: Seed = 0,
     kind: Annotated[Format, typer.Option("--format", help="The format of the tables.")] = "parquet",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also replace files that generate didn't write.")
+        bool,
+        typer.Option("--overwrite", help="Also replace files that were not written by generate."),
     ] = False,
 ) -> None:
     """Write the tables and the space.
@@ -148,7 +149,7 @@ def _check_ours(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         path = folder / name
         if path.exists() and (path.is_dir() or ours.get(name) != _hash(path)):
-            what = "was changed since it was generated" if name in ours else "wasn't generated"
+            what = "has changed since it was generated" if name in ours else "wasn't generated"
             raise FileError(
                 f"{path}: already exists, and {what}\n"
                 "  hint: choose another folder with -o, or replace it with --overwrite"

@@ -54,7 +54,7 @@ def import_(
     ] = None,
     space_out: Annotated[
         Path | None,
-        typer.Option("--space-out", help="Write the space of the rules to this TOML file."),
+        typer.Option("--space-out", help="Write the inferred space to this TOML file."),
     ] = None,
     overwrite: Overwrite = False,
     rejected: RejectedRulesFile = None,
@@ -80,7 +80,7 @@ def import_(
     from rangecast.errors import UsageError
 
     if id_property is not None and kind not in ("geojson", "geoparquet"):
-        raise UsageError(f"--id-property is an option of geojson and geoparquet; given: {kind}")
+        raise UsageError(f"--id-property is only for geojson and geoparquet; given: {kind}")
     named = {} if id_property is None else {"id_property": id_property}
     check_new(space_out, overwrite=overwrite)
     with Run.started(
@@ -173,7 +173,7 @@ def _write_rejections(
         raise UsageError(
             f"{counted(len(rejections), noun)} can't be converted exactly; the first: "
             f"{first.id}{where}: {first.reason}\n"
-            f"  hint: correct it, or write such ones to a file with {option} FILE"
+            f"  hint: correct it, or list such rows in a file with {option} FILE"
         )
 
 

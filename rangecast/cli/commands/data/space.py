@@ -30,7 +30,8 @@ def infer(
     bounds: Annotated[
         bool,
         typer.Option(
-            "--bounds", help="Write min and max of the data as bounds; events outside are rejected."
+            "--bounds",
+            help="Use the minimum and maximum of the data as bounds; events outside are rejected.",
         ),
     ] = False,
     overwrite: Overwrite = False,

@@ -98,7 +98,7 @@ def check(
             facts |= matched
             share = 100 * matched["matches"] / max(matched["events"], 1)
             count = counted(matched["events"], "event")
-            lines.append(f"would have matched {matched['matches']:,} of {count} ({share:.3g}%)")
+            lines.append(f"would match {matched['matches']:,} of {count} ({share:.3g}%)")
             lines += [f"  {name}: {n:,} events hold" for name, n in matched["holding"].items()]
             if matched["first"]:
                 lines.append(f"  the first: {', '.join(map(str, matched['first']))}")

@@ -57,10 +57,12 @@ def match(
     from rangecast.match.answerer import MatchAnswerer
 
     if threads is not None and on.is_spark:
-        raise UsageError("--threads is for --engine local; for Spark, pass --master local[N]")
+        raise UsageError(
+            "--threads only works with --engine local; for Spark, pass --master local[N]"
+        )
     if threads not in (None, "auto") and not (threads.isdecimal() and int(threads)):
         raise UsageError(
-            f"--threads takes a whole number, at least 1, or auto; given: {threads}\n"
+            f"--threads must be a whole number, at least 1, or auto; given: {threads}\n"
             "  hint: give a number, such as --threads 2, or auto for all cores"
         )
     tracks = track.as_settings(
@@ -72,7 +74,7 @@ def match(
         }
     )
     if device is not None and threads is not None:
-        raise UsageError("--threads is for the CPU; leave it or --device out")
+        raise UsageError("--threads is for the CPU; drop either --threads or --device")
     workers = "auto" if threads == "auto" else int(threads or 1)
     with Run.started(output, reads=[events, subscriptions, space], options=options) as run:
         if tracks is not None:

@@ -40,7 +40,8 @@ def rank(
         bool,
         typer.Option(
             "--relaxed",
-            help="One matching attribute is enough; rank by the sum of matching weights.",
+            help="Also rank subscriptions that match in part: by the sum of the weights of "
+            "matching attributes.",
         ),
     ] = False,
     combine: CombineOption = "sum",
@@ -64,8 +65,8 @@ def rank(
         Path | None,
         typer.Option(
             "--score-factors",
-            help="Factors of scores: a file of event, subscription, factor; others have the "
-            "factor 1.",
+            help="Score factors: a file with the columns event, subscription, factor; the default "
+            "factor is 1.",
         ),
     ] = None,
     max_per_second: Annotated[
@@ -73,7 +74,7 @@ def rank(
         typer.Option(
             "--max-per-second",
             min=1,
-            help="Keep at most this many notifications per second, the best ones. Needs the least "
+            help="Keep only this many notifications per second, the best ones. Uses the least "
             "memory if events are in order of time.",
         ),
     ] = None,
@@ -107,7 +108,7 @@ def rank(
 
     if time_attribute is not None and max_per_second is None:
         raise UsageError(
-            f"--time-attribute {time_attribute} needs a maximum, such as --max-per-second 5000"
+            f"--time-attribute {time_attribute} requires a limit, such as --max-per-second 5000"
         )
     check_combine(combine, relaxed=relaxed)
     check_adjusted(
@@ -141,8 +142,8 @@ def rank(
         time = where.attributes[axis]
         ordered = facts["in_order"] = in_order(run.file(events), time)
         if not ordered:
-            wait = "answers wait for the last one"
-            run.say(f"events aren't in order of {time.name!r}, or lack it: {wait}")
+            wait = "results are held back until the end"
+            run.say(f"events are not ordered by {time.name!r}, or lack it: {wait}")
         return per_second(pieces, RateLimiter(max_per_second, in_order=ordered))
 
     with Run.started(

@@ -113,8 +113,8 @@ def _two(space: Space, names: str | None) -> tuple[str, str] | None:
     for name in columns:
         if name not in fit:
             raise UsageError(
-                f"a map takes attributes that are numbers: {name!r}: {did_you_mean(name, fit)}"
+                f"a map requires numeric attributes: {name!r}: {did_you_mean(name, fit)}"
             )
     if len(columns) != 2 or columns[0] == columns[1]:
-        raise UsageError(f"a map is of two attributes, such as price,risk; given: {names!r}")
+        raise UsageError(f"a map requires two attributes, such as price,risk; given: {names!r}")
     return columns[0], columns[1]

@@ -145,7 +145,7 @@ def _all_of(rows: Iterator[pa.RecordBatch], version: int) -> Iterator[pa.RecordB
             for other in batch.column("version").unique().to_pylist():
                 if other != version:
                     raise UsageError(
-                        f"the result has rows of version {other}; given: --version {version}\n"
+                        f"the result has rows for version {other}; given: --version {version}\n"
                         "  hint: leave out --version"
                     )
         yield batch
@@ -182,13 +182,13 @@ def in_words(verdict: Verdict, result: str) -> str:
 
     if verdict.holds:
         return (
-            f"{result}: right: {counted(verdict.events, 'event')}, "
+            f"{result}: correct: {counted(verdict.events, 'event')}, "
             f"{counted(verdict.pairs, 'match', 'matches')}, "
-            "none missing, none extra, none twice"
+            "none missing, none extra, none duplicated"
         )
     counts = ", ".join(_counted(n, what) for what, n in verdict.differences().items() if n)
     told = (
-        f"{result}: wrong: {counts}; {verdict.differing_events:,} of {verdict.events:,} events "
-        f"differ in their matches, of which there should be {verdict.pairs:,}"
+        f"{result}: incorrect: {counts}; {verdict.differing_events:,} of {verdict.events:,} "
+        f"events differ in their matches; expected matches in all: {verdict.pairs:,}"
     )
     return "\n  ".join([told, *verdict.others, *map(str, verdict.samples)])

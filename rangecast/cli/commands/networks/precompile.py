@@ -61,7 +61,7 @@ def precompile(
     folder = cache_folder()
     if folder is None:
         raise UsageError(
-            "compiled kernels can't be kept: there is no folder that only you can write\n"
+            "compiled kernels can't be cached: there is no folder that only you can write to\n"
             "  hint: set XDG_CACHE_HOME to one"
         )
     wanted = list(dict.fromkeys(verbs or Verb))
@@ -83,7 +83,7 @@ def precompile(
 
     for verb, seconds in finished():
         say(f"{verb}: {seconds:.1f} s of compiling")
-    say(f"compiled kernels are kept in {folder}")
+    say(f"compiled kernels are cached in {folder}")
 
 
 def compile_for(verb: Verb) -> float:

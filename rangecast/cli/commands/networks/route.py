@@ -158,7 +158,7 @@ def _sentence(network: Network, strategy: str) -> str:
         f"{strategy}: {traffic.control_messages:,} control messages "
         f"({traffic.control_bytes:,} bytes), {sizes.sum():,} items in tables "
         f"({sizes.max():,} in the largest), {traffic.event_messages:,} event messages, "
-        f"{traffic.false_forwards:,} of them in vain ({share:.1%}), "
+        f"{traffic.false_forwards:,} of them unnecessary ({share:.1%}), "
         f"{traffic.mean_hops:.1f} hops per delivery (at most {traffic.longest})"
     )
 
@@ -203,9 +203,7 @@ def simulate_(
     options: Said,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds.")] = 1000,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Run this seed alone, instead of many.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Run only this seed.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="With --seed: print every step.")] = False,
     processes: Annotated[
         int, typer.Option("--processes", min=0, help="Number of processes; 0: one per core.")
@@ -228,7 +226,7 @@ def simulate_(
     from rangecast.overlay.simulation.sweep import outcomes, total
 
     if trace and seed is None:
-        raise UsageError("--trace tells one history; give its --seed")
+        raise UsageError("--trace prints a single run; give its --seed")
     with Run.started(options=options) as run:
         if seed is not None:
             from rangecast.overlay.simulation.run import simulate
@@ -256,7 +254,7 @@ def simulate_(
             "counts": dict(sorted(counts.items())),
         }
         happened = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()) if count)
-        text = f"{len(results):,} seeds, {len(broken):,} broke a promise"
+        text = f"{len(results):,} seeds, {len(broken):,} violated a guarantee"
         run.done(text, len(results), facts, [happened], is_loud=True)
     if broken:
         raise typer.Exit(1)

@@ -255,8 +255,9 @@ def _check(path: Path, changes: list[Change]) -> None:
     moved = next((change for change in changes if change.position is not None), None)
     if moved is not None:
         raise UsageError(
-            f"{path}: an update of {moved.id!r} has a position, and a network is measured with "
-            "updates of values\n  hint: leave out positions; new objects belong to the objects file"
+            f"{path}: an update of {moved.id!r} has a position, but a network is only measured "
+            "with updates of values\n"
+            "  hint: leave out positions; put new objects into the objects file"
         )
 
 

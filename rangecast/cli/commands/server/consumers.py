@@ -73,7 +73,7 @@ def consumers(
         raise UsageError("--delete, a policy and --no-policy exclude each other")
     if (delete or policy or no_policy) and not names:
         option = "--delete" if delete else f"--{next(iter(policy), 'no-policy')}"
-        raise UsageError(f"{option} needs the names of consumers\n  hint: give NAME...")
+        raise UsageError(f"{option} requires the names of consumers\n  hint: give NAME...")
     with at.client() as client:
         for name in names or [] if policy or no_policy else []:
             _set_policy(client, name, policy or None)
@@ -90,7 +90,7 @@ def consumers(
     elif consumers_:
         print(aligned([_HEADER, *map(_row, consumers_)]))
     else:
-        print("There are no consumers. `rangecast subscribe FILTER --consumer NAME` makes one.")
+        print("There are no consumers. `rangecast subscribe FILTER --consumer NAME` creates one.")
 
 
 def _set_policy(client: Client, name: str, policy: dict[str, Any] | None) -> None:

@@ -72,7 +72,8 @@ def export(
 def repair(
     data: Data,
     force: Annotated[
-        bool, typer.Option("--force", help="Confirm that everything after the damage is cut off.")
+        bool,
+        typer.Option("--force", help="Confirm that everything after the damage may be cut off."),
     ] = False,
 ) -> None:
     """Truncate a damaged log after its last intact unit. The rest is moved aside, not deleted.
@@ -112,8 +113,8 @@ def verify(
 
     report = verify_deliveries(data, tenant, consumer, delivered)
     print(
-        f"{report.expected:,} messages expected: {report.missing:,} missing, {report.extra:,} too "
-        f"many, {report.differing:,} with other subscriptions or lists; "
+        f"{report.expected:,} messages expected: {report.missing:,} missing, {report.extra:,} "
+        f"unexpected, {report.differing:,} with other subscriptions or lists; "
         f"{report.repeated:,} repeated."
     )
     for text in report.samples:

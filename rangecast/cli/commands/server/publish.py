@@ -58,7 +58,8 @@ def publish(
                     text = f"{reason}{shown_value}\n  hint: {rejection.remedy}"
                     number = row + (rejection.row or 0)
                     print(
-                        f"row {number} is rejected: {for_interface(text, 'shell')}", file=sys.stderr
+                        f"row {number} was rejected: {for_interface(text, 'shell')}",
+                        file=sys.stderr,
                     )
                 row += len(some)
     finally:  # also of what came before an error
@@ -113,7 +114,7 @@ def _flat(nested: object, name: str = "") -> list[tuple[str, str]]:
 
 
 def token(
-    label: Annotated[str, typer.Argument(help="What the token is for.")],
+    label: Annotated[str, typer.Argument(help="Purpose of the token.")],
     at: Connection,
     scope: Annotated[
         list[str] | None,

@@ -104,15 +104,13 @@ def serve(
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(
-            "--insecure", help="Allow other addresses than loopback without TLS or tokens."
-        ),
+        typer.Option("--insecure", help="Allow non-loopback addresses without TLS or tokens."),
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
             "--allowed-host",
-            help="Host name that clients without tokens may use, besides loopback.",
+            help="Additional host name that clients without tokens may use.",
         ),
     ] = None,
     follow: Annotated[
@@ -173,7 +171,7 @@ def serve(
         typer.Option(
             "--shutdown-seconds",
             min=0,
-            help="Seconds that open connections have to finish when the server stops.",
+            help="Seconds that open connections get to finish when the server stops.",
         ),
     ] = 10.0,
     header_seconds: Annotated[
@@ -231,14 +229,14 @@ def serve(
     loaded = {path.stem: load_space(path) for path in space or []}
     spaces = {name: space_ for name, (space_, _) in loaded.items()}
     if len(spaces) < len(space or []):
-        raise UsageError("two files of spaces have the same name; rename one")
+        raise UsageError("two space files have the same name; rename one")
     configure(log_format, log_level)
     if log is not None:
         need("kafka")
     skips = on_failed_record == "skip"
     read = sources(nats, nats_source or [], kafka, kafka_source or [], skips=skips)
     if read and follow is not None:
-        raise UsageError("a server that follows another one has no sources of its own")
+        raise UsageError("a server that follows another one can't have sources")
     settings = Settings(
         data,
         host,
@@ -267,7 +265,7 @@ def serve(
     def ready(url: str, server: Server) -> None:
         spare_the_collector()
         registry = server.service.core.registry
-        where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
+        where = f"in {data}" if data is not None else "in memory only (pass --data to store it)"
         where = where if log is None else f"in {log}"
         print(
             f"Serving on {url}, {where}: {counted(len(registry.spaces), 'space')}, "

@@ -60,7 +60,7 @@ def subscribe(
     dwell: Annotated[
         str | None,
         typer.Option(
-            "--dwell", help="With --track: report stays that last this long, such as '10 min'."
+            "--dwell", help="With --track: report stays that reach this length, such as '10 min'."
         ),
     ] = None,
     confirm: Annotated[
@@ -74,27 +74,37 @@ def subscribe(
         str | None,
         typer.Option(
             "--first",
-            help="With --track: for objects inside when first seen: enter, silent or inside.",
+            help="With --track: what to report for objects that are inside when first seen: "
+            "enter, silent or inside.",
         ),
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", help="With --track: a filter that ends a stay.")
     ] = None,
     deduplicate: Annotated[
-        str | None, typer.Option("--deduplicate", help="With --track: no repeats for '10 min'.")
+        str | None,
+        typer.Option(
+            "--deduplicate", help="With --track: suppress repeats for this time, such as '10 min'."
+        ),
     ] = None,
     throttle: Annotated[
         str | None,
-        typer.Option("--throttle", help="With --track: at most '3 per 1 h' of an object."),
+        typer.Option(
+            "--throttle", help="With --track: limit transitions per object, such as '3 per 1 h'."
+        ),
     ] = None,
     renotify: Annotated[
-        str | None, typer.Option("--renotify", help="With --track: report stays every '2 h'.")
+        str | None,
+        typer.Option(
+            "--renotify",
+            help="With --track: repeat the report of a stay at this interval, such as '2 h'.",
+        ),
     ] = None,
     digest: Annotated[
         str | None,
         typer.Option(
             "--digest",
-            help="With --track: deliver together, at '08:00 Mon-Fri Europe/Berlin' or 100 at a "
+            help="With --track: deliver in digests, at '08:00 Mon-Fri Europe/Berlin' or 100 at a "
             "time.",
         ),
     ] = None,
@@ -125,7 +135,7 @@ def subscribe(
     policy = policy_of(deduplicate, throttle, renotify, digest)
     rule = {option: value for option, value in rule.items() if value}
     for option in [] if track else [*rule, *policy]:
-        raise UsageError(f"--{option} is for --track\n  hint: add --track, or leave it out")
+        raise UsageError(f"--{option} requires --track\n  hint: add --track, or leave it out")
     rule |= {"policy": policy} if policy else {}
     _check(filter, file, {"--id": name, "--follow": follow, "--track": track}, rejected)
     rule_ = rule if track else None
@@ -148,14 +158,16 @@ def _check(
     from rangecast.errors import UsageError
 
     if (filter is None) == (file is None):
-        raise UsageError("give a filter or --file FILE, one of them\n  hint: see --help")
+        raise UsageError("give either a filter or --file FILE\n  hint: see --help")
     if filter is not None and Path(filter).is_file():
-        raise UsageError(f"{filter} is a file, not a filter\n  hint: give it by --file {filter}")
+        raise UsageError(f"{filter} is a file, not a filter\n  hint: pass it with --file {filter}")
     for option, value in single.items():
         if file is not None and value:
-            raise UsageError(f"{option} is for one filter, not for --file\n  hint: leave it out")
+            raise UsageError(
+                f"{option} is only for a single filter, not for --file\n  hint: leave it out"
+            )
     if rejected is not None and file is None:
-        raise UsageError("--rejected is for --file\n  hint: leave it out")
+        raise UsageError("--rejected requires --file\n  hint: leave it out")
 
 
 def _save(
@@ -182,7 +194,7 @@ def _save(
             print(json.dumps({"id": name, "consumer": consumer}))
         else:
             what = "matches" if track is None else "transitions"
-            print(f"{name} is saved; its {what} go to the consumer {consumer}.")
+            print(f"{name} is saved; its {what} are delivered to the consumer {consumer}.")
         return
     with until_interrupted() as is_over:
         while not is_over():
@@ -248,7 +260,9 @@ def _load(
             if isinstance(error, SubscribeError) and not error.rejected:
                 raise
             where = "" if isinstance(error, RejectedRowError) else f"{file}: "
-            raise UsageError(f"{where}{error}, or pass --rejected FILE and go on") from None
+            raise UsageError(
+                f"{where}{error}, or pass --rejected FILE to save the others"
+            ) from None
         if writer is not None:
             rows = [
                 {name: getattr(rejection, name) for name in schema.names} for rejection in bad or []

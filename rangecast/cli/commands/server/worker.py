@@ -40,11 +40,12 @@ def run(
     name: Annotated[
         str,
         typer.Option(
-            "--name", help="Static name of this worker: after a restart it resumes at once."
+            "--name",
+            help="Static name of this worker, with which it resumes at once after a restart.",
         ),
     ] = "",
     begin: Annotated[
-        Begin, typer.Option("--from", help="Where a new group begins in the topic.")
+        Begin, typer.Option("--from", help="Where a new group starts in the topic.")
     ] = "start",
     data: Annotated[
         Path | None,
@@ -118,11 +119,11 @@ def run(
             from rangecast.server.workers.metrics import answering
 
             where = opened.enter_context(answering(worker, metrics_host, metrics_port))
-            print(f"Its numbers are at {where}/metrics.", flush=True)
+            print(f"Metrics: {where}/metrics.", flush=True)
         worker.prepare(is_over)
         if not is_over():
             print(
-                f"Working on {events} as {worker.name} of the group {settings.group_name}, by "
+                f"Matching {events} as {worker.name} of the group {settings.group_name}, at "
                 f"{worker.position}: {worker.subscriptions:,} subscriptions. Stop with Ctrl-C.",
                 flush=True,
             )
@@ -164,8 +165,8 @@ def verify(
     print(
         f"{report.events:,} events, {report.rejected:,} rejected, "
         f"{report.waiting:,} not matched yet; "
-        f"{report.expected:,} messages expected: {report.missing:,} missing, {report.extra:,} too "
-        f"many, {report.differing:,} with other subscriptions, {report.repeated:,} repeated."
+        f"{report.expected:,} messages expected: {report.missing:,} missing, {report.extra:,} "
+        f"unexpected, {report.differing:,} with other subscriptions, {report.repeated:,} repeated."
     )
     for text in report.samples:
         print(f"  {text}")

@@ -145,11 +145,11 @@ def cover(
 def _sentence(summary: Redundancy) -> str:
     """Return the result as a sentence, with a hint."""
     if not summary.redundant:
-        return "none is redundant: advertise all of them"
+        return "none are redundant: advertise all of them"
     return (
         f"{summary.redundant:,} are redundant ({summary.saved:.1%}), "
-        f"of which {summary.equal:,} are the "
-        f"same as an uncovered one. Advertise {summary.uncovered:,}: a neighbour "
+        f"of which {summary.equal:,} equal an uncovered one. Advertise {summary.uncovered:,}: a "
+        "neighbour "
         f"receives the same events and stores {summary.saved:.1%} fewer subscriptions"
     )
 

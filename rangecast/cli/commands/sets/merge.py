@@ -138,7 +138,7 @@ def merge(
     if weighting_events is not None and events is not None and _is_same(weighting_events, events):
         raise UsageError(
             f"--weighting-events and --events are both {events}: the measured pass rate would be "
-            "too low\n"
+            "too optimistic\n"
             "  hint: split the file, and give one half to each"
         )
     with Run.started(
@@ -210,7 +210,7 @@ def merge(
             )
             needless = boxes.ids.filter(adds_nothing)
             run.write(pa.table({"subscription": needless}), redundant)
-            details.append(f"{len(needless):,} of them add nothing to those before them")
+            details.append(f"{len(needless):,} of them add nothing to the earlier ones")
         if plot is not None:
             draw(plot, recommendation, max_ranges)
         if not recommendation.is_worth_it:
@@ -279,7 +279,7 @@ def _held_back(hulls: Boxes, sample: Sample | None) -> str:
 
     text = counted(hulls.rows, "bounding box", "bounding boxes")
     if sample is None or not len(sample.points):
-        return f"{text} hold all of them" if hulls.rows != 1 else f"{text} holds all of them"
+        return f"{text} contain all of them" if hulls.rows != 1 else f"{text} contains all of them"
     passed = _matched(hulls, sample.points).mean()
     return f"{passed:.1%} of the sample events pass {text}"
 
@@ -305,14 +305,14 @@ def _verdict(recommendation: Recommendation, *, has_more: bool) -> str:
     """Return a remark that the summary saves hardly anything, and what might help."""
     best = recommendation.best
     passing = "sample events" if best.events else "space"
-    text = f"\nmerging isn't worth it on this data: {best.pass_rate:.1%} of the {passing} "
-    text += "would pass anyway"
+    text = f"\nmerging doesn't pay off on this data: {best.pass_rate:.1%} of the {passing} "
+    text += "would still pass"
     if recommendation.must_let_through:
         asked_for = best.matched / best.events
-        return f"{text}; subscriptions match {asked_for:.1%} of them, and must get them"
+        return f"{text}; subscriptions match {asked_for:.1%} of them, which must pass"
     remedies = []
     if any(outcome.all_ranges > outcome.ranges for outcome in recommendation.outcomes):
         remedies.append("a larger --max-ranges")
     if has_more:
         remedies.append("a larger --max-attributes")
-    return f"{text}; {' or '.join(remedies)} may hold more back" if remedies else text
+    return f"{text}; {' or '.join(remedies)} may filter out more" if remedies else text

@@ -82,7 +82,7 @@ def notify(
         Algorithm,
         typer.Option(
             "--algorithm",
-            help="dense: uses the objects alone; sparse: fewer messages, uses the interests, too; "
+            help="dense: uses only the objects; sparse: fewer messages, also uses the interests; "
             "batch and batch-dense: like sparse and dense, with the net messages of each batch.",
         ),
     ] = "sparse",
@@ -151,25 +151,26 @@ def notify(
 
     if on.is_spark and not verify:
         raise UsageError(
-            "--engine spark would do nothing: one process makes the messages, and the workers "
-            "verify lists\n  hint: pass --verify, or leave out --engine; "
-            "rangecast.spark.TopKLists keeps lists on Spark"
+            "--engine spark has no effect here: one process computes the messages, and Spark only "
+            "verifies lists\n  hint: pass --verify, or leave out --engine; "
+            "rangecast.spark.TopKLists maintains lists on Spark"
         )
     in_batches = algorithm in ("batch", "batch-dense")
     if batch_size is not None and not in_batches:
         raise UsageError(
-            f"--batch-size is for batch and batch-dense, and the algorithm is {algorithm}\n"
+            f"--batch-size is only for batch and batch-dense; the algorithm is {algorithm}\n"
             "  hint: pass --algorithm batch, or leave out --batch-size"
         )
     size = (batch_size or _BATCH) if in_batches else None
     if space is not None and algorithm == "batch-dense":
         raise UsageError(
-            "batch-dense is for one attribute, and --space is given\n  hint: --algorithm batch"
+            "batch-dense is for a single position and can't be combined with --space\n"
+            "  hint: --algorithm batch"
         )
     if space is None and upper_bound_attribute is not None:
         raise UsageError(
-            f"--upper-bound-attribute {upper_bound_attribute} is an attribute of a space, and "
-            "there is no --space\n  hint: pass --space, or leave out --upper-bound-attribute"
+            f"--upper-bound-attribute {upper_bound_attribute} is an attribute of a space, but "
+            "--space is missing\n  hint: pass --space, or leave out --upper-bound-attribute"
         )
     with Run.started(
         output, reads=[objects, updates, interests, space], tables=[lists, changes], options=options
@@ -267,10 +268,10 @@ def notify(
         )
         if list_changes is not None:
             text += f", {counted(change_writer.rows, 'change')} of lists"
-        right = ["all lists equal a recomputation"] if verify and not wrong else []
+        right = ["all lists equal the recomputed ones"] if verify and not wrong else []
         run.done(text, count, facts, right)
     if wrong:
-        raise RuntimeError(f"{wrong:,} lists differ from a recomputation")
+        raise RuntimeError(f"{wrong:,} lists differ from the recomputed ones")
 
 
 _BATCH = 1000

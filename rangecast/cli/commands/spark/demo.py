@@ -81,7 +81,7 @@ def demo(
         made = _Demo(run, output, subscriptions, events, seed)
         made.clear()
         made.compiler = Compiler(subscriptions, seed)
-        with made.step("Start Spark", "and compile the kernels meanwhile"):
+        with made.step("Start Spark", "and compile the kernels in the meantime"):
             session = run.spark(master, _QUICK if events <= _FEW else None)
         beside = ThreadPoolExecutor(1)
         try:
@@ -118,8 +118,8 @@ class _Demo:
         mark = self.output / _MARK
         if not mark.exists() and self.output.is_dir() and any(self.output.iterdir()):
             raise FileError(
-                f"{self.output}: isn't empty, and no earlier demo is in it; "
-                "choose another folder with -o"
+                f"{self.output}: is not empty and has no earlier demo in it; choose another "
+                "folder with -o"
             )
         for name in _WRITTEN:
             shutil.rmtree(self.output / name, ignore_errors=True)
@@ -166,10 +166,10 @@ class _Demo:
             self.generate(session)
             space, _, boxes, _, changed = searches = making.result()
             self.write(searches)
-        with self.step("Index", "a structure over the searches, for all workers"):
+        with self.step("Index", "build an index over the searches, shared by all workers"):
             self.compiler.wait()
             prepared = self.prepare(session, boxes, space)
-        with self.step("Batch", "every quote with every search that holds it", events=self.events):
+        with self.step("Batch", "match every quote with every search", events=self.events):
             self.match_batch(session, prepared, space)
         matches = partial(prove_matches, self.run.in_background(), self.quotes, space)
         file, result = self.data / "subscriptions.parquet", self.output / "batch.parquet"
@@ -179,19 +179,19 @@ class _Demo:
             "Stream", "the same, while the searches change half-way", events=self.events
         ):
             self.match_stream(session, boxes, changed, space)
-        with self.step("Rank", f"the {K} best searches of every quote", events=self.events):
+        with self.step("Rank", f"rank the {K} best searches of every quote", events=self.events):
             self.compiler.wait()
             rank_batch(session, self.quotes, boxes, space, self.best)
         ranks = beside.submit(verify_ranks, self.quotes, boxes, space, self.best)
-        with self.step("Verify", "all of it against the local engine, event by event"):
+        with self.step("Verify", "compare everything with the local engine, event by event"):
             stream = matches("Stream", self.output / "versions", self.output / "stream")
             for proof, text in (batch.result(), stream, ranks.result()):
                 self.run.say(f"   {text}")
                 self.proofs.append(proof)
-        with self.step("Cover", "the searches that another one asks for as well"):
+        with self.step("Cover", "find the searches that others make redundant"):
             self.facts["Covered"] = self.cover(boxes)
             self.run.say(f"   {self.facts['Covered']}")
-        with self.step("Report", "a page with what came out"):
+        with self.step("Report", "write a page with the results"):
             counted = counting.result()
             best = some_best(self.quotes, self.best, counted)
             self.write_page(session, counted, best)
@@ -254,7 +254,7 @@ class _Demo:
                 versions.commit(changed, space)
                 self.changes = (
                     f"Version 2 of the searches drops one in {DROPPED} and adds one for every "
-                    f"{ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."
+                    f"{ADDED}: {boxes.rows:,} become {changed.rows:,}."
                 )
 
         results = Folder(self.output / "stream")
@@ -276,10 +276,12 @@ class _Demo:
 
         above = at_hand(boxes)(boxes)
         if not is_right(boxes, above):
-            raise RuntimeError("what is covered differs from a comparison with all others")
+            raise RuntimeError(
+                "the covered searches differ from those found by comparing all pairs"
+            )
         return (
-            f"{int((above >= 0).sum()):,} of {boxes.rows:,} searches lie inside another one, "
-            "which asks for all that they ask for"
+            f"{int((above >= 0).sum()):,} of {boxes.rows:,} searches are covered by another one, "
+            "which matches everything that they match"
         )
 
     def count(self, boxes: Boxes, space: Space) -> Tally:
@@ -300,8 +302,8 @@ class _Demo:
         report = MatchReport(
             title="A day of quotes against saved searches",
             lead=f"{self.events:,} quotes of one trading day, matched with {self.subscriptions:,} "
-            "saved searches on Spark: as a batch, and as a stream while the searches changed; then "
-            "ranked, for the best of the searches that hold each of them.",
+            "saved searches on Spark: as a batch, and as a stream while the searches changed; "
+            "then ranked, for the best searches of each quote.",
             per_event=counted.per_event,
             per_subscription=counted.per_subscription,
             busiest=counted.busiest(10),
@@ -345,11 +347,11 @@ class _Demo:
             shown.print(table)
         unwanted = int((counted.per_event == 0).sum())
         answered = int((counted.per_subscription > 0).sum())
-        right = "right" if all(proof.holds for proof in self.proofs) else "WRONG, see above"
+        right = "correct" if all(proof.holds for proof in self.proofs) else "INCORRECT, see above"
         matches = int(counted.per_event.sum())
         shown.print(
             f"{self.events:,} quotes, {matches:,} matches; {unwanted:,} quotes matched "
-            f"nothing; {answered:,} of {self.subscriptions:,} searches were answered.\n"
+            f"nothing; {answered:,} of {self.subscriptions:,} searches had matches.\n"
             f"Batch, stream and ranks, compared with the local engine: {right}.\n"
             f"Look at: {self.output / _PAGE}\n"
             f"Results: {self.output / 'batch.parquet'}, {self.output / 'stream'}, {self.best}",

@@ -45,7 +45,7 @@ def run(
     ):
         for sink in sinks:
             run.say(f"{sink.name}: {sink.promise}")
-        progress.doing("waiting for the first batch" if is_stream else "answering all events")
+        progress.doing("waiting for the first batch" if is_stream else "processing all events")
         pipeline.run(session, progress.batch)
         totals = progress.totals
         text = (
@@ -143,7 +143,7 @@ def backfill(
         history = files_of(events)
         keep = [] if time is None else [time]
         session = run.spark(master)
-        with run.task("looking through history on Spark"):
+        with run.task("searching the history on Spark"):
             read = history.read(session, where, keep, stream=False)
             days = over_history(read, text, where, time, samples)
         names = ("events", "matches", "rejected")
