@@ -80,7 +80,13 @@ def cases(*, quick: bool) -> list[Ranking]:
         Ranking("1-d, wide, 1M", "ten times the set", n=large, expected=100, settings=wide),
         Ranking("4-d, 100k", "four attributes, all must hold", n=small, expected=60, settings=four),
         Ranking("4-d, 1M", "ten times the set", n=large, settings=four),
-        Ranking("4-d, relaxed", "by the weights that hold", n=small, settings=four, relaxed=True),
+        Ranking(
+            "4-d, relaxed",
+            "by the weights of matching attributes",
+            n=small,
+            settings=four,
+            relaxed=True,
+        ),
     ]
     for case in made:
         case.events = events

@@ -463,7 +463,7 @@ class LiveSet(SubscriptionSet):
             name = base[0].index.name if base else self.device
             _log.info("rebuilt %s as %s in %.3f s", self, name, taken)
         except Exception as error:
-            _log.warning("a rebuild failed; the set is only slower", exc_info=error)
+            _log.warning("a rebuild failed; the set stays correct but slower", exc_info=error)
             with self._edits:
                 if self._rebuilding is threading.current_thread():
                     self._failure, self._rebuilding = error, None

@@ -27,14 +27,14 @@ def _imported() -> Any:
         import cupy
     except ImportError as error:
         raise UsageError(
-            f"the device 'cuda' takes CuPy, which can't be imported: {error}\n  {_HINT}"
+            f"the device 'cuda' requires CuPy, which can't be imported: {error}\n  {_HINT}"
         ) from error
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise UsageError(f"the device 'cuda' has no GPU: {error}\n  {_HINT}") from error
+        raise UsageError(f"the device 'cuda' found no GPU: {error}\n  {_HINT}") from error
     if not count:
-        raise UsageError(f"the device 'cuda' has no GPU\n  {_HINT}")
+        raise UsageError(f"the device 'cuda' found no GPU\n  {_HINT}")
     return cupy
 
 
@@ -72,7 +72,7 @@ class CupyRuntime:
         self._device = self._cupy.cuda.Device()
         if int(self._device.compute_capability) < _LEAST_CAPABILITY:
             raise UsageError(
-                "the device 'cuda' takes a GPU of compute capability 8.0 or newer; "
+                "the device 'cuda' requires a GPU of compute capability 8.0 or newer; "
                 f"given: {self._device.compute_capability}"
             )
         attributes = self._device.attributes

@@ -22,7 +22,7 @@ def check_device_index(device: str | None, index: str) -> None:
     """Reject an unknown device, and a device combined with a CPU index."""
     check_device(device)
     if device is not None and index != "auto":
-        raise UsageError(f"the device {device!r} has its own structure; given: index {index!r}")
+        raise UsageError(f"the device {device!r} has its own index; given: index {index!r}")
 
 
 def open_device(device: str) -> Runtime:

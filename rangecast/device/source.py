@@ -97,7 +97,7 @@ def shape_for(lanes: int, attributes: int, edges: int, shared_memory: int) -> Sh
             best = shape
     if best is None:
         raise UsageError(
-            f"the device has {shared_memory:,} bytes of shared memory per block, which is too few"
+            f"the device has {shared_memory:,} bytes of shared memory per block, which isn't enough"
         )
     return best
 

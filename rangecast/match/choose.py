@@ -110,12 +110,12 @@ def choose(
     check_index(index)
     if device is not None:
         check_device_index(device, index)
-        return Choice(device, "it was asked for")
+        return Choice(device, "it was requested")
     if index != "auto":
-        return Choice(index, "it was asked for")
+        return Choice(index, "it was requested")
     boxes = without_places(boxes)
     if len(boxes.lo) < _FEW:
-        return Choice("slabs", f"{len(boxes.lo):,} boxes: so few that nothing else pays")
+        return Choice("slabs", f"{len(boxes.lo):,} boxes: too few for an index to pay off")
     sample = Sample(boxes)
     # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
     matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
@@ -125,10 +125,12 @@ def choose(
     if others.mean() > _UNINDEXED:
         return Choice("slabs", f"{facts}, bounded on more attributes than cells can index")
     if len(axes) > 1 and boxes.mentions[sample.boxes].sum(axis=1).mean() < _ONE_EACH:
-        return Choice("rtree", f"{facts}, bounded on one attribute each: a tree finds them at once")
+        return Choice(
+            "rtree", f"{facts}, bounded on one attribute each: a tree finds them directly"
+        )
     entries = _tile_entries(boxes, sample)
     if entries is not None and matches <= _TILE_MATCHES and entries <= _TILE_ENTRIES:
-        return Choice("tiles", f"{facts}, small ones on two attributes: about {entries:.0f} a cell")
+        return Choice("tiles", f"{facts}, small on two attributes: about {entries:.0f} a cell")
     held = boxes.lo.nbytes + boxes.hi.nbytes
     room = (_ROOM + _TIMES * held if memory is None else memory) - held
     alone = np.empty(len(boxes.lo), np.bool_)
@@ -137,7 +139,7 @@ def choose(
     if best is None or _MARGIN * best.time > _slabs_time(boxes, sample, matches):
         return Choice("slabs", f"{facts}; cell lists would be slower or too large")
     size = f"{best.size / 1e6:,.0f} MB"
-    return Choice("cells", f"{facts}; all of them can be written down in {size} of lists")
+    return Choice("cells", f"{facts}; all of them fit into {size} of lists")
 
 
 def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:

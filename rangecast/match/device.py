@@ -94,6 +94,6 @@ class OnDevice:
 def pieces_on_device(held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
     """Return the matches of events in the chunks that the device returns, at least one."""
     if has_nan(points):
-        raise UsageError("points hold no NaN")
+        raise UsageError("points must not contain NaN")
     found = tuple(MatchRows(offsets, rows) for _, offsets, rows in held.matches(points))
     return found or (NO_MATCHES,)

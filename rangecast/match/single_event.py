@@ -30,7 +30,7 @@ from rangecast.match.recent import Columns, list_recent
 
 SingleEvent = Callable[[F64, I32], I32]
 """(points, others) -> rows."""
-NO_NAN = "a point holds no NaN: a value that is missing is +inf"
+NO_NAN = "a point must not contain NaN: a missing value is +inf"
 NO_ROWS: I32 = readonly(np.empty(0, np.int32))
 
 

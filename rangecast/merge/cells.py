@@ -132,7 +132,7 @@ class Cells:
         if cells is None:
             return cls.uniform(space, bits, attributes)
         if attributes is not None:
-            raise UsageError("give attributes or cells, which have attributes of their own")
+            raise UsageError("give either attributes or cells, which already have attributes")
         cells.check(space)
         return cells
 
@@ -140,8 +140,9 @@ class Cells:
         """Reject a space that lacks the attributes of the cells."""
         if max(self.axes) >= len(space):
             raise UsageError(
-                f"the cells are of another space: they cut attribute {max(self.axes)}, counted "
-                f"from 0, of {space}\n  hint: make them with this space"
+                f"the cells belong to another space: they divide attribute {max(self.axes)}, "
+                "counted "
+                f"from 0, of {space}\n  hint: create them with this space"
             )
 
     @property
@@ -236,7 +237,7 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     else:
         names = tuple(attributes)
     if isinstance(attributes, str) or not names or len(set(names)) < len(names):
-        raise UsageError(f"attributes are a list of different names; given: {attributes!r}")
+        raise UsageError(f"attributes must be a list of distinct names; given: {attributes!r}")
     axes = tuple(space.axis(name) for name in names)
     if chosen := sorted(places.intersection(names)):
         declared = space[chosen[0]]

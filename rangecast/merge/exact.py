@@ -70,12 +70,14 @@ class ExactSummary(SubscriptionSet):
         super().__init__(space)
         if any(isinstance(attribute, Residual) for attribute in self.space):
             raise UsageError(
-                "an exact summary takes no space with locations, texts or arithmetic\n"
-                "  hint: use Summary, which sums up shapes, patterns and arithmetic by their boxes"
+                "an exact summary doesn't support locations, texts or arithmetic\n"
+                "  hint: use Summary, which represents shapes, patterns and arithmetic by their "
+                "boxes"
             )
         if max_ranges_per_subscription < 1:
             raise UsageError(
-                f"max_ranges_per_subscription is at least 1; given: {max_ranges_per_subscription}"
+                "max_ranges_per_subscription must be at least 1; given: "
+                f"{max_ranges_per_subscription}"
             )
         self.cells = Cells.chosen(self.space, bits, attributes, cells)
         self.max_ranges_per_subscription = max_ranges_per_subscription
@@ -158,7 +160,7 @@ class ExactSummary(SubscriptionSet):
         known = self._entries.known(row)
         if known is None:
             raise UsageError(
-                f"neighbours don't know subscription {subscription!r}: it isn't advertised\n"
+                f"neighbours don't know the subscription {subscription!r}: it isn't advertised\n"
                 "  hint: ask for one of advertised()"
             )
         return Subscription(self._entries.row(row).id, text_of_bounds(self.space, *known))

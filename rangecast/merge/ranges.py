@@ -104,7 +104,7 @@ def range_sets(
     """Return the ranges of boxes (n, d) by subscription; `owner` as in `Boxes`."""
     if max_ranges_per_subscription < 1:
         raise UsageError(
-            f"a subscription has at least one range; maximum: {max_ranges_per_subscription}"
+            f"max_ranges_per_subscription must be at least 1; given: {max_ranges_per_subscription}"
         )
     first, last = cells.spans(lo, hi)
     room = ROOM * max_ranges_per_subscription
@@ -231,7 +231,7 @@ def within_budget(ranges: Ranges, budget: int, sample: U64 | None = None) -> tup
     the shortest gaps are closed.
     """
     if budget < 1:
-        raise UsageError(f"a summary has at least one range; given as the budget: {budget}")
+        raise UsageError(f"the budget must be at least one range; given: {budget}")
     surplus = len(ranges) - budget
     if surplus <= 0:
         return ranges, 0

@@ -85,8 +85,8 @@ class Summary(SubscriptionSet):
         super().__init__(space)
         if max_ranges_per_subscription < 1 or not 0 <= gap < 1 << 63:
             raise UsageError(
-                f"max_ranges_per_subscription is at least 1 and gap is not negative; "
-                f"given: {max_ranges_per_subscription}, gap {gap}"
+                "max_ranges_per_subscription must be at least 1 and gap not negative; given: "
+                f"{max_ranges_per_subscription}, gap {gap}"
             )
         self.cells = Cells.chosen(self.space, bits, attributes, cells)
         self.max_ranges_per_subscription = max_ranges_per_subscription
@@ -118,7 +118,9 @@ class Summary(SubscriptionSet):
             table = table_of(ranges, "ranges")
             if not {"start", "end"} <= set(table.column_names):
                 columns = ", ".join(table.column_names)
-                raise UsageError(f"ranges have the columns 'start' and 'end'; given: {columns}")
+                raise UsageError(
+                    f"ranges must have the columns 'start' and 'end'; given: {columns}"
+                )
             starts, ends = (table[name].to_numpy() for name in ("start", "end"))
             ranges = Ranges(starts.astype(np.uint64), ends.astype(np.uint64))
         summary = cls(space, **options)
@@ -142,8 +144,8 @@ class Summary(SubscriptionSet):
         digest = digest_of(self.cells, self.space, converted.words)
         if digest != converted.digest:
             raise UsageError(
-                "the ranges were made with other cells, or with other words of a string attribute, "
-                f"than the summary's\n  given: {converted.digest}; expected: {digest}\n"
+                "the ranges were made with other cells than the summary's, or with other words of "
+                f"a string attribute\n  given: {converted.digest}; expected: {digest}\n"
                 "  hint: convert again with the summary's cells, or send the filter itself"
             )
         gained = self._levels.edit(RangeSets.single(converted.ranges), 1)
@@ -235,8 +237,8 @@ class Summary(SubscriptionSet):
         self._check(forward.drop)
         if len(self._levels.difference(forward.drop, exactly=True)):
             raise UsageError(
-                "the summary doesn't hold all of the ranges to drop\n"
-                "  hint: start again with all ranges of the neighbour"
+                "the summary doesn't contain all of the ranges to drop\n"
+                "  hint: start over with all ranges of the neighbour"
             )
         gained = self._levels.edit(RangeSets.single(forward.add), 1)
         lost = self._levels.edit(RangeSets.single(forward.drop), -1)
@@ -256,7 +258,8 @@ class Summary(SubscriptionSet):
         as_ranges = len(self._kept.ranges(rows))
         if as_ranges:
             raise UsageError(
-                f"{as_ranges:,} subscriptions came as ranges and can't be converted again\n"
+                f"{as_ranges:,} subscriptions were received as ranges and can't be converted "
+                "again\n"
                 "  hint: remove them, and have their clients convert them with the new cells"
             )
         names = [self.space.names[axis] for axis in self.cells.axes]
@@ -277,7 +280,9 @@ class Summary(SubscriptionSet):
         """Return the boxes of a subscription, (boxes, d), on the attributes of the cells."""
         row = self._members.row(subscription)
         if self._kept.is_ranges(row):
-            raise UsageError(f"subscription {subscription!r} came as ranges: it has no filter")
+            raise UsageError(
+                f"subscription {subscription!r} was received as ranges: it has no filter"
+            )
         lo, hi, _ = self._kept.bounds([row])
         return lo, hi
 

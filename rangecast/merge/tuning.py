@@ -173,7 +173,7 @@ def recommended(outcomes: Sequence[Outcome]) -> Outcome:
     Without a sample, the one with the least coverage of the space.
     """
     if not outcomes:
-        raise UsageError("no setting was tried")
+        raise UsageError("there are no settings to try")
     sampled = any(outcome.passed for outcome in outcomes)
     return min(
         outcomes,

@@ -54,7 +54,7 @@ def groups_of(epsilon: float | None, k: int) -> int:
     if epsilon is None:
         return k
     if not 0 < check_finite("epsilon", epsilon) <= 1:
-        raise UsageError(f"epsilon is above 0 and at most 1; given: {epsilon!r}")
+        raise UsageError(f"epsilon must be above 0 and at most 1; given: {epsilon!r}")
     return min(k, math.ceil(1 / epsilon - 1e-9))
 
 

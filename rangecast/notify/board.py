@@ -369,7 +369,7 @@ class Board(InterestSet):
         if options.get("descending", meta["descending"]) != meta["descending"]:
             raise UsageError(f"the board was saved with descending={meta['descending']}")
         if "space" in options:
-            raise UsageError("a board is opened over the space that it was saved with")
+            raise UsageError("a board must be opened with the space that it was saved with")
         saved = {name: meta[name] for name in _SAVED}
         saved["space"] = space_of_meta(meta) if "space" in meta else None
         attribute = options.get("upper_bound_attribute", saved["upper_bound_attribute"])

@@ -49,7 +49,7 @@ def checked_boxes(value: Any, attributes: int) -> F64:
     """Return boxes, lower and then upper bounds, as an array of the right shape."""
     boxes = np.ascontiguousarray(value, np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 2 * attributes:
-        raise UsageError(f"boxes have {2 * attributes} columns; given: an array {boxes.shape}")
+        raise UsageError(f"boxes must have {2 * attributes} columns; given: an array {boxes.shape}")
     if not (boxes[:, :attributes] <= boxes[:, attributes:]).all():
         raise UsageError("a box has a lower bound above its upper one, or NaN")
     return boxes

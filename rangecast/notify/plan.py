@@ -120,7 +120,7 @@ def _changes(value: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]
         return places.read(value)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise UsageError(
-            f"changes are pairs (id, value) or triples (id, value, position)\n"
+            f"changes must be pairs (id, value) or triples (id, value, position)\n"
             f"  given: {abbreviate(value)}"
         )
     return [row if isinstance(row, Mapping) else _change(row) for row in value]
@@ -138,7 +138,8 @@ def _fields(row: Mapping[str, Any], places: Places) -> Change:
     coordinates = {name: row[name] for name in places.names if name in row}
     if "id" not in row or ("value" not in row and not coordinates):
         raise UsageError(
-            f"a change has an id, and a value or a position\n  given: {abbreviate(dict(row))}\n"
+            "a change must have an id, and a value or a position\n"
+            f"  given: {abbreviate(dict(row))}\n"
             "  hint: give both"
         )
     position: Any = coordinates or None
@@ -150,7 +151,7 @@ def _fields(row: Mapping[str, Any], places: Places) -> Change:
 def _change(row: Any) -> Change:
     if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) not in (2, 3):
         raise UsageError(
-            f"a change is a pair (id, value) or a triple (id, value, position)\n"
+            f"a change must be a pair (id, value) or a triple (id, value, position)\n"
             f"  given: {abbreviate(row)}"
         )
     return Change(*row)

@@ -35,7 +35,7 @@ from rangecast.notify.new_interests import NewInterests, Regions
 
 MAX_K = 1 << 16
 VALUE, ARRIVAL = Number("value"), Integer("arrival", min=0)
-MISSING_VALUE = "an object needs a value here"
+MISSING_VALUE = "an object needs a value in this column"
 
 
 class Same(Enum):
@@ -322,7 +322,7 @@ def records(
 def _distinct_arrivals(arrival: F64) -> I64:
     """Return arrivals of objects; reject duplicates."""
     if len(np.unique(arrival)) < len(arrival):
-        raise UsageError("arrivals of objects are whole numbers, each one once")
+        raise UsageError("arrivals of objects must be distinct whole numbers")
     return arrival.astype(np.int64)
 
 

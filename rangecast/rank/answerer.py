@@ -116,7 +116,7 @@ class RankAnswerer:
             score_factors=asked.factors is not None,
         )
         if asked.columns.spans and not isinstance(self.index, Slabs):
-            raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: take 'auto'")
+            raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: use 'auto'")
 
     def as_part(self, gone: I64, *, is_merged: bool = True) -> RankAnswerer:
         """Return this answerer as a part of a set, without the arrival numbers in `gone`."""

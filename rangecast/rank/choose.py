@@ -77,10 +77,10 @@ def choose(
     check_index(index)
     if device is not None:
         check_device_index(device, index)
-        return Choice(device, "it was asked for")
+        return Choice(device, "it was requested")
     if index != "auto":
-        return Choice(index, "it was asked for")
-    by = "by the weights that hold" if relaxed else "by score"
+        return Choice(index, "it was requested")
+    by = "by the weights of matching attributes" if relaxed else "by score"
     if boxes.dimensions == 1 and not relaxed:
         by += ", from lists of the best of each cell"
     return Choice("slabs", f"{len(boxes.lo):,} boxes on {boxes.dimensions} attributes, ranked {by}")

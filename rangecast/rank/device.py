@@ -21,7 +21,7 @@ from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, checked, new_best
 
 NOT_ON_A_DEVICE = (
-    "a device ranks by score: no relaxed ranking, no spans, no shapes or texts\n"
+    "a device only ranks by score, without relaxed ranking, spans, shapes or texts\n"
     "  hint: leave the device out"
 )
 

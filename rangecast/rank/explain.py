@@ -29,10 +29,10 @@ class Place:
     def verdict(self) -> str:
         """Explanation in one line."""
         if self.rank is None:
-            missing = "nothing that it mentions holds" if self.relaxed else "it doesn't hold"
+            missing = "none of its conditions match" if self.relaxed else "it doesn't match"
             return f"not ranked: {missing} this event"
-        many = {0: "no better one holds", 1: "1 better one holds"}.get(
-            self.better, f"{self.better} better ones hold"
+        many = {0: "no better one matches", 1: "1 better one matches"}.get(
+            self.better, f"{self.better} better ones match"
         )
         what = "some of this event" if self.relaxed else "this event"
         text = f"{_ordinal(self.rank)}: score {self.score:g}; {many} {what}"

@@ -71,7 +71,7 @@ class Query(NamedTuple):
             hi = checked(spans[1], dimensions, k)
             is_wrong = not (lo <= hi).all()
         if is_wrong:
-            raise UsageError("a span begins where it ends or before, and no value is NaN")
+            raise UsageError("a span must not end before it begins, and no value may be NaN")
         return cls(lo, hi, k, span, combine if relaxed else None)
 
     @property

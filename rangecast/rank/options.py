@@ -47,7 +47,7 @@ class RankOptions:
             score_factors=self.score_factors is not None,
         )
         if self.factor_bounds is not None and self.score_factors is None:
-            raise UsageError("factor_bounds are for score_factors; give both, or neither")
+            raise UsageError("factor_bounds require score_factors")
 
     def query(self, spans: tuple[F64, F64], k: int, span: Span | None, space: Space) -> Query:
         """Check the arguments and return the query."""

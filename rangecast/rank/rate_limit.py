@@ -37,7 +37,7 @@ def time_axis(space: Space, max_per_second: int | None, time_attribute: str | No
     if max_per_second is None:
         if time_attribute is not None:
             raise UsageError(
-                "a time attribute is for a maximum per second\n"
+                "a time attribute requires a maximum per second\n"
                 f"  given: time attribute {time_attribute!r}, and no maximum per second\n"
                 "  hint: give both, or neither"
             )
@@ -51,7 +51,7 @@ def time_axis(space: Space, max_per_second: int | None, time_attribute: str | No
     if time_attribute is None:
         problem = f"this space has {len(timestamps)} timestamps; give the time attribute"
     else:
-        problem = f"{time_attribute!r} is no timestamp of this space"
+        problem = f"{time_attribute!r} isn't a timestamp of this space"
     raise UsageError(
         f"maximum per second: {problem}: {did_you_mean(time_attribute or '', timestamps)}"
     )
@@ -60,7 +60,7 @@ def time_axis(space: Space, max_per_second: int | None, time_attribute: str | No
 def staying(windows: I64, scores: F64, max_per_window: int) -> Bool:
     """Return a mask of the notifications to keep: the best of each window, ties in input order."""
     if max_per_window < 1:
-        raise UsageError(f"a maximum is at least 1 notification; given: {max_per_window}")
+        raise UsageError(f"a maximum must be at least 1 notification; given: {max_per_window}")
     order = np.lexsort((-scores, windows))  # stable: equal ones stay as they come
     sorted_windows = windows[order]
     rank = np.arange(len(order)) - np.searchsorted(sorted_windows, sorted_windows)
@@ -113,7 +113,7 @@ class RateLimiter:
             return 0
         windows = piece[WINDOW].to_numpy()
         if windows[0] < self._window or (windows[1:] < windows[:-1]).any():
-            raise UsageError("events aren't in order of time, as was said; say in_order=False")
+            raise UsageError("events aren't in order of time; pass in_order=False")
         same = windows[-1] == self._window
         self._window = windows[-1]
         return 0 if same else before + int(np.searchsorted(windows, windows[-1]))

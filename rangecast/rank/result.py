@@ -108,7 +108,8 @@ def checked(points: F64, dimensions: int, k: int) -> F64:
     coordinates = np.asarray(points, np.float64, order="C").view()
     if coordinates.ndim != 2 or coordinates.shape[1] != dimensions:
         raise UsageError(
-            f"events of this set take the shape (events, {dimensions}); given: {coordinates.shape}"
+            f"events of this set must have the shape (events, {dimensions}); given: "
+            f"{coordinates.shape}"
         )
     coordinates.setflags(write=False)  # quicker than by its flags
     return coordinates

@@ -74,7 +74,7 @@ def _proofs(report: MatchReport) -> Html | None:
         for proof in report.proofs
     ]
     return section(
-        "Is it right?",
+        "Is it correct?",
         "The local engine answered every event again, and the set of subscriptions of each event "
         "was compared with the one that was written, id by id"
         + ("; ranks place by place, by sorting all matches." if report.best else "."),
@@ -106,7 +106,7 @@ def _subscriptions(report: MatchReport) -> Html:
         plots.per_event(per_event),
         "Matches of an event",
         f"Nine events in ten go to between {low:,.0f} and {high:,.0f} subscriptions; the most "
-        f"wanted one went to {per_event.max():,}.",
+        f"popular one went to {per_event.max():,}.",
     )
     content = [cards(histogram, shares, events, three=True)]
     if report.busiest:
@@ -125,7 +125,7 @@ def _subscriptions(report: MatchReport) -> Html:
         content.append(table(headings, rows, numbers="matches"))
     if report.idle:
         waiting = [(name, tag("code", text)) for name, text in report.idle]
-        content.append(tag("h3", "Some that waited in vain", style="margin-top:24px"))
+        content.append(tag("h3", "Some without a match", style="margin-top:24px"))
         content.append(table(("subscription", "filter"), waiting))
     return section(
         "Matches by subscription",
@@ -196,8 +196,8 @@ def _regions(report: MatchReport) -> Html | None:
     )
     return section(
         "Hot regions",
-        f"The space seen from two of its attributes, {region.x} and {region.y}: what is offered, "
-        "what is delivered, and how wanted an event is by where it lies.",
+        f"The space seen from two of its attributes, {region.x} and {region.y}: events, matches, "
+        "and matches per event by location.",
         cards(
             card(
                 plots.density(region, region.events, "events", 0),
@@ -210,8 +210,8 @@ def _regions(report: MatchReport) -> Html | None:
                 f"Matches in each cell. The hottest: {hottest}.",
             ),
             card(
-                plots.density(region, ratio, "matches an event", 3),
-                "How wanted an event is",
+                plots.density(region, ratio, "matches per event", 3),
+                "Matches per event",
                 "Matches divided by events: strongest where few events meet many subscriptions.",
             ),
             three=True,
@@ -230,7 +230,7 @@ def _speed(report: MatchReport) -> Html | None:
             card(
                 plots.stream_rates(report.stream, batch),
                 "The stream, batch by batch",
-                f"Events a second in each of {len(rates)} micro-batches, half of them above "
+                f"Events per second in each of {len(rates)} micro-batches, half of them above "
                 f"{short(float(np.median(rates)))}; a line shows where a new version of the "
                 "subscriptions took over, the dashed one how fast the batch job was.",
             )
@@ -239,7 +239,7 @@ def _speed(report: MatchReport) -> Html | None:
             card(
                 plots.stream_matches(report.stream),
                 "What the stream found",
-                f"Matches an event in each micro-batch. {report.changes}".strip(),
+                f"Matches per event in each micro-batch. {report.changes}".strip(),
             )
         )
     if report.stages:
@@ -261,4 +261,6 @@ def _speed(report: MatchReport) -> Html | None:
 def _facts(report: MatchReport) -> Html | None:
     if not report.facts:
         return None
-    return section("How it was done", "What ran, on what.", table(("", ""), report.facts.items()))
+    return section(
+        "How it was computed", "What ran, on what.", table(("", ""), report.facts.items())
+    )

@@ -195,7 +195,7 @@ def _changes(axes: Any, stream: Sequence[MicroBatch]) -> None:
 
 def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
     """Return the events per second of each micro-batch."""
-    svg = Svg("Events a second by micro-batch")
+    svg = Svg("Events per second by micro-batch")
     rates = [row.events / max(row.seconds, 1e-9) for row in stream]
     with plot(svg, title="", x="micro-batch", y="events a second", size=_THIRD) as axes:
         axes.bar(range(len(rates)), rates, color=COLOURS[0])
@@ -210,9 +210,9 @@ def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
 
 def stream_matches(stream: Sequence[MicroBatch]) -> Svg:
     """Return the matches per event of each micro-batch."""
-    svg = Svg("Matches an event by micro-batch")
+    svg = Svg("Matches per event by micro-batch")
     means = [batch.matches / max(batch.events, 1) for batch in stream]
-    with plot(svg, title="", x="micro-batch", y="matches an event", size=_THIRD) as axes:
+    with plot(svg, title="", x="micro-batch", y="matches per event", size=_THIRD) as axes:
         axes.plot(range(len(means)), means, color=COLOURS[0], linewidth=2, marker="o", markersize=4)
         axes.set_ylim(0, max(means) * 1.25 or 1)
         _changes(axes, stream)

@@ -55,7 +55,7 @@ def draw(path: Path, recommendation: Recommendation, max_ranges: int) -> None:
             matched = 100 * best.matched / best.events
             axes.axhline(matched, color="black", linewidth=1, linestyle="--", label="match")
         axes.plot(best.all_ranges, 100 * best.pass_rate, "k*", markersize=14, label="recommended")
-        axes.set_title("What a summary lets through")
+        axes.set_title("What passes a summary")
         axes.set_xlabel("ranges, before they are joined")
         axes.set_ylabel("sample events that pass, %" if best.events else "share of the space, %")
         axes.set_xscale("log")

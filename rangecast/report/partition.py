@@ -118,9 +118,9 @@ def check_partition(boxes: Boxes, space: Space) -> PartitionReport:
 def _place(space: Space) -> Place:
     places = [attribute for attribute in space if isinstance(attribute, Place)]
     if len(places) != 1:
-        raise UsageError(f"a partition is one of one location or point; the space: {space}")
+        raise UsageError(f"a partition requires exactly one location or point; the space: {space}")
     if isinstance(places[0], Location) and places[0].edges == "geodesic":
-        raise UsageError("a partition is checked on a plane: its location has geodesic edges")
+        raise UsageError("a partition can't be checked with geodesic edges")
     return places[0]
 
 

@@ -32,7 +32,7 @@ def draw_filter(wanted: Filter, path: Path) -> None:
     named = {space.attributes[axis] for box in wanted.boxes for axis, *_ in box}
     place = next((one for one in space if isinstance(one, Place) and one in named), None)
     if place is None:
-        raise UsageError("--plot draws the shapes of a filter; this one has none")
+        raise UsageError("--plot draws the shapes of a filter, but this one has none")
     axes_of = [space.axis(axis.name) for axis in place.coordinates]
     word_axis = space.axis(place.name)
     lo, hi = wanted.arrays()

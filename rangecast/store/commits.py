@@ -59,7 +59,7 @@ class CommittedFolder:
             raise FileError(f"{self.folder}: can't be written: {error.strerror}") from None
         if lock is None:
             raise UsageError(
-                f"{self.folder}: another process writes there; stop it, or write elsewhere"
+                f"{self.folder}: another process is writing there; stop it, or write elsewhere"
             )
         self._lock = lock
         try:
@@ -114,8 +114,8 @@ class CommittedFolder:
         except OSError as error:
             if error.errno == errno.EXDEV:
                 raise FileError(
-                    f"{self.folder}: is a mount point of its own, so that nothing can be renamed "
-                    "into it; write to a folder inside it"
+                    f"{self.folder}: is a mount point, so nothing can be renamed into it; write "
+                    "to a folder inside it"
                 ) from None
             raise
         sync_folder(self.folder)
@@ -128,8 +128,8 @@ class CommittedFolder:
             foreign = [path.name for path in self.folder.iterdir() if path.name[0] not in "._"]
             if foreign:
                 raise UsageError(
-                    f"{self.folder}: holds {foreign[0]!r}, which no stream wrote; "
-                    "write to a folder of the stream's own"
+                    f"{self.folder}: contains {foreign[0]!r}, which no stream wrote; write to a "
+                    "separate folder"
                 )
             write_whole(owner, json.dumps({"stream": self.stream}).encode())
             return
@@ -138,13 +138,17 @@ class CommittedFolder:
             self._notes = {"stream": self.stream}  # until the commit all stays as it is
             return
         if stream != self.stream:
-            remedy = "a new checkpoint begins a new stream: write to a new folder, or go on with "
+            remedy = (
+                "a new checkpoint starts a new stream: write to a new folder, or continue with "
+            )
             remedy += "the old checkpoint"
             if BATCH_JOB in stream or BATCH_JOB in self.stream:
-                remedy = "a batch job fills a folder once: delete it, write to a new one, or say "
-                remedy += "that it is to be replaced"
+                remedy = (
+                    "a batch job fills a folder once: delete it, write to a new one, or request "
+                )
+                remedy += "that it be replaced"
             raise UsageError(
-                f"{self.folder}: holds the batches of another stream, {stream}; this one is "
+                f"{self.folder}: contains the batches of another stream, {stream}; this one is "
                 f"{self.stream}\n  hint: {remedy}"
             )
 

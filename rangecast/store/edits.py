@@ -183,7 +183,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
         )
     if "id" not in names or "op" not in names:
         raise FileError(
-            f"{path}: edits need 'id' and 'op', and 'filter' and 'score' where they apply; "
+            f"{path}: edits require 'id' and 'op', and 'filter' and 'score' where they apply; "
             f"found: {', '.join(names)}"
         )
 
@@ -217,9 +217,9 @@ def _apply(engine: Engine, edit: dict[str, Any]) -> None:
     if op in ("unsubscribe", "remove"):
         engine.unsubscribe(id_)
     elif op not in OPS:
-        raise UsageError(f"an op is {', '.join(OPS)}; given: {op!r}")
+        raise UsageError(f"op must be one of {', '.join(OPS)}; given: {op!r}")
     elif not isinstance(text, str):
-        raise UsageError(f"to {op} takes a filter; given: {text!r}")
+        raise UsageError(f"{op} requires a filter; given: {text!r}")
     elif op == "subscribe" or (op == "upsert" and id_ not in engine):
         engine.subscribe(id_, text, score=edit["score"] or 0.0)
     else:

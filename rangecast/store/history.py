@@ -44,7 +44,7 @@ class History:
 
     def __init__(self, space: Space, *, index: str = "auto", rank_index: str = "auto"):
         if _TIME in space.names:
-            raise UsageError(f"a history has the attribute {_TIME!r} of its own")
+            raise UsageError(f"the attribute {_TIME!r} is reserved for the history")
         self.space = space
         over = Space([*space.attributes, Number(_TIME)])
         self._engine = Engine(over, index=index, rank_index=rank_index)
@@ -61,7 +61,7 @@ class History:
         """Return the history of committed versions; times are their numbers."""
         numbers = versions.all()
         if not numbers:
-            raise UsageError("there are no versions, so there is no history")
+            raise UsageError("there is no history without versions")
         history = cls(versions.load(numbers[-1])[1], **options)
         for version in numbers:
             boxes, space = versions.load(version)
@@ -130,8 +130,7 @@ class History:
         time = check_finite("at", at)
         if time < self.latest:
             raise UsageError(
-                f"edits come in the order of their times: the last was at {self.latest}; "
-                f"given: {at!r}"
+                f"edits must be in order of time: the last was at {self.latest}; given: {at!r}"
             )
         self.latest = time
         return time

@@ -84,9 +84,7 @@ class Versions:
         """Return the number of the newest version."""
         numbers = self.all()
         if not numbers:
-            raise SnapshotError(
-                f"{self.folder}: holds no version of a set of subscriptions yet; commit one first"
-            )
+            raise SnapshotError(f"{self.folder}: contains no version yet; commit one first")
         return numbers[-1]
 
     def path(self, version: int) -> Path:

@@ -78,7 +78,7 @@ class Generator:
     def generate(self, *, seed: int = 0, **parameters: Any) -> Workload:
         """Return the workload; the same seed and parameters give the same tables."""
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise UsageError(f"seed takes a whole number, at least 0; given: {seed!r}")
+            raise UsageError(f"seed must be a whole number, at least 0; given: {seed!r}")
         checked = {name: self._checked(name, value) for name, value in parameters.items()}
         return self.function(int(seed), **checked)
 

@@ -45,7 +45,9 @@ def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[F64, F64]:
 def mentions(rng: np.random.Generator, rows: int, attributes: int, mentioned: int) -> Bool:
     """Return which attributes each row mentions: this many, drawn uniformly."""
     if mentioned > attributes:
-        raise UsageError(f"{mentioned} attributes can't be mentioned: there are {attributes}")
+        raise UsageError(
+            f"{mentioned} attributes can't be mentioned, as there are only {attributes}"
+        )
     order = rng.random((rows, attributes)).argsort(axis=1).argsort(axis=1)
     return np.asarray(order < mentioned)
 

@@ -153,7 +153,7 @@ def test_a_summary_loses_no_event(data, engine):
     assert not narrow.may_match({"price": 8.5, "mean": 1.0, "size": 1})
     with pytest.raises(UsageError, match="'sums' is arithmetic, which has no ranges"):
         Summary(space, attributes=["sums"])
-    with pytest.raises(UsageError, match="takes no space with locations, texts or arithmetic"):
+    with pytest.raises(UsageError, match="doesn't support locations, texts or arithmetic"):
         ExactSummary(space)
 
 

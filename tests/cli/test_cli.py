@@ -147,7 +147,7 @@ def test_why_explains_and_concludes(cli, data):
     assert "fails at (missing)" in ask("{}", "cheap").stdout
     assert "cheap matches" in ask("-", "cheap", stdin=b'{"price": 5}').stdout
     assert "did you mean 'cheap'" in ask("{}", "chep", code=2).stderr
-    assert "the event is no JSON" in ask("{price}", "cheap", code=2).stderr
+    assert "the event is not JSON" in ask("{price}", "cheap", code=2).stderr
     assert "an event must be a JSON object" in ask("[1]", "cheap", code=2).stderr
 
 
@@ -185,7 +185,7 @@ def test_hints_name_options_as_the_shell_spells_them(cli, data):
     (data / "more.csv").write_text("id,prise,sector\n1,2,tech\n")
     said = cli(*given, code=2).stderr
     assert "did you mean 'price'?" in said
-    hint = "hint: rename it to 'price'; if it is no typo, --ignore-unknown ignores it\n"
+    hint = "hint: rename it to 'price'; if it isn't a typo, --ignore-unknown ignores it\n"
     assert said.endswith(hint), "the name that was meant comes first"
 
 

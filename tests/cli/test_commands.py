@@ -225,7 +225,7 @@ def test_ids_of_commands_are_like_those_of_the_subscriptions(cli, tmp_path):
         ([{"command": "subscribe", "id": "a", "filter": "true"}] * 2, "'a' already exists"),
         ([{"command": "forget", "id": "a", "filter": "true"}], "command 0 is 'forget'"),
         ([{"command": "subscribe", "id": None, "filter": "true"}], "command 0 has the id None"),
-        ([{"command": "subscribe", "filter": "true"}], "need the columns 'command' and 'id'"),
+        ([{"command": "subscribe", "filter": "true"}], "require the columns 'command' and 'id'"),
     ],
 )
 def test_wrong_commands_are_rejected_and_change_nothing(data, rows, expected):
@@ -250,9 +250,15 @@ def test_options_that_make_no_sense_are_rejected(cli, data):
     folder = data[0]
     for command, said in [
         (("cover", *SPACE), "neither subscriptions nor commands"),
-        (("cover", "subscriptions.csv", *SPACE, "-k", 2), "-k is for --commands"),
-        (("cover", "subscriptions.csv", *SPACE, *COMMANDS, "-k", "x"), "k is a number from 1"),
-        (("cover", *SPACE, *COMMANDS, "--plot", "p.png"), "--plot isn't for --commands"),
+        (("cover", "subscriptions.csv", *SPACE, "-k", 2), "-k requires --commands"),
+        (
+            ("cover", "subscriptions.csv", *SPACE, *COMMANDS, "-k", "x"),
+            "k must be a number, at least 1",
+        ),
+        (
+            ("cover", *SPACE, *COMMANDS, "--plot", "p.png"),
+            "--plot can't be combined with --commands",
+        ),
         (
             ("merge", *SPACE, *COMMANDS, "--max-ranges", 9, "--weighting-events", "e.csv"),
             "--weighting-events isn't",

@@ -132,7 +132,7 @@ def test_the_generated_market_agrees_with_the_definition():
 
 def test_none_redundant_and_none_at_all(cli, data):
     (data / "subs.csv").write_text("id,filter\na,price > 1\n")
-    assert "none is redundant" in cli("cover", "subs.csv", "--space", "space.toml").stderr
+    assert "none are redundant" in cli("cover", "subs.csv", "--space", "space.toml").stderr
     (data / "subs.csv").write_text("id,filter\n")
     done = cli("cover", "subs.csv", "--space", "space.toml", "-q")
     assert (done.stdout, done.stderr) == ("subscription,covered_by\n", "")

@@ -126,14 +126,14 @@ max = 100
     options = ("--space", "market.toml", "--max-ranges", 10, "-o", "t.csv")
     text = cli("merge", "all.csv", *options, "--redundant", "redundant.csv", cwd=data).stderr
     assert "2 subscriptions sum to 1 range, 100.00% of the space; 0 of them add nothing" in text
-    assert "merging isn't worth it on this data: 100.0% of the space would still pass" in text
+    assert "merging doesn't pay off on this data: 100.0% of the space would still pass" in text
     assert "may filter out more" not in text
     one = cli("merge", "all.csv", *options, "--max-attributes", 1, cwd=data).stderr
     assert "would still pass; a larger --max-attributes may filter out more" in one
     (data / "offers.csv").write_text("id,brand,price\n1,a,3\n2,b,7\n")
     sampled = (*options, "--events", "offers.csv")
     text = cli("merge", "all.csv", *sampled, cwd=data).stderr
-    assert "isn't worth it on this data: 100.0% of the sample events would still pass" in text
+    assert "doesn't pay off on this data: 100.0% of the sample events would still pass" in text
     assert "subscriptions match 100.0% of them" in text
     facts = json.loads(cli("merge", "all.csv", *sampled, "--json", cwd=data).stdout)
     assert (facts["worth_it"], facts["pass_rate"]) == (False, 1.0)
@@ -147,7 +147,10 @@ max = 100
             (*FILES, "--max-ranges", 9, "-o", "x.csv", "--ranges", "./x.csv"),
             "for two outputs",
         ),
-        ((*FILES, "--max-ranges", 9, "--plot", "x.pdf"), "takes a file that ends in .png or .svg"),
+        (
+            (*FILES, "--max-ranges", 9, "--plot", "x.pdf"),
+            "must be a file that ends in .png or .svg",
+        ),
         (("none.csv", "--space", "space.toml", "--max-ranges", 9), "none.csv"),
         ((*FILES, "--max-ranges", 0), "--max-ranges"),
         ((*FILES, "--max-ranges", 9, "--ranges", "ranges"), "unknown format"),

@@ -50,17 +50,20 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((*RANK, "--time-attribute", "at"), "--time-attribute at needs a maximum"),
+        ((*RANK, "--time-attribute", "at"), "--time-attribute at requires a limit"),
         ((*RANK, "--master", "local[2]"), "pass --engine spark, or leave out --master"),
         ((*MATCH, "--master", "local[2]"), "pass --engine spark, or leave out --master"),
-        ((*MATCH, "--engine", "spark", "--threads", "2"), "--threads is for --engine local"),
+        (
+            (*MATCH, "--engine", "spark", "--threads", "2"),
+            "--threads only works with --engine local",
+        ),
         (("notify", "o", "u", "i", "--batch-size", "4"), "pass --algorithm batch, or leave out"),
         ((*MATCH, "--engine", "sprak"), "'sprak' is not one of 'local', 'spark'"),
         ((*MATCH, "-o", "-", "--rejected", "-"), "-: is given for two outputs"),
         ((*MATCH, "-o", "no/m.csv"), "there is no folder no\n  hint: create it first"),
         (("match", "evants.csv", *MATCH[2:]), "did you mean 'events.csv'?"),
         (("match", "no/e.csv", *MATCH[2:]), "nor is there a folder no"),
-        (("match", "-", "-", *MATCH[3:]), "there is only one stdin"),
+        (("match", "-", "-", *MATCH[3:]), "only one input can be - (stdin)"),
     ],
 )
 def test_what_would_be_ignored_or_fail_is_rejected_with_what_to_do(cli, folder, arguments, told):
@@ -344,7 +347,7 @@ def test_why_of_an_event_of_a_file(cli, folder):
     assert told in cli("why", "2", *aside, "--row").stdout  # as the file counts, rejected rows too
     assert "low matches" in cli("why", "a", *aside).stdout
     assert "events.csv has no event '2'" in cli("why", "2", *aside, code=2).stderr
-    assert "--row takes a number" in cli("why", "a", *aside, "--row", code=2).stderr
+    assert "--row must be a number" in cli("why", "a", *aside, "--row", code=2).stderr
     assert "pass --events FILE" in cli("why", "{}", *why[:4], "--row", code=2).stderr
     (folder / "events.jsonl").write_text('{"price": 1}\n{"price": 20}\n')
     assert told in cli("why", "1", *why[:5], "events.jsonl").stdout

@@ -207,7 +207,7 @@ def test_wrong_use_is_explained(cli, data):
         "'dens' is not one of 'dense'"
         in cli("notify", *FILES, "--algorithm", "dens", code=2).stderr
     )
-    assert "epsilon is above 0" in cli("notify", *FILES, "--epsilon", 2, code=2).stderr
+    assert "epsilon must be above 0" in cli("notify", *FILES, "--epsilon", 2, code=2).stderr
     assert "is an input" in cli("notify", *FILES, "-o", "objects.csv", code=2).stderr
     (data / "updates.csv").write_text("id,value,z\n")
     assert "unknown column 'z'" in cli("notify", *FILES, code=2).stderr

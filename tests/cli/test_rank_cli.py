@@ -131,7 +131,7 @@ def test_nothing_is_lost_if_events_are_not_in_order(rank, monkeypatch, tmp_path)
     assert rows[-2:] == ["e598,1,apple,3", "e598,2,both,2"]
     assert budget.max_held > 300 * 5
     done = rank("--max-per-second", "5", "-o", "out.csv")
-    assert "events aren't in order of 'at', or lack it: answers wait for the last" in done.stderr
+    assert "events are not ordered by 'at', or lack it: results are held back" in done.stderr
 
 
 def test_an_event_that_is_no_event_is_not_out_of_order(tmp_path):
@@ -155,13 +155,13 @@ def test_an_event_that_is_no_event_is_not_out_of_order(tmp_path):
     ("given", "told"),
     [
         (["--max-per-second", "0"], "a whole number, at least 1"),
-        (["--max-per-second", "5", "--time-attribute", "price"], "is no timestamp of this space"),
+        (["--max-per-second", "5", "--time-attribute", "price"], "isn't a timestamp of this space"),
         (["--index", "slab"], "no index 'slab' for ranking: did you mean 'slabs'?"),
         (
             ["--index", "ir:branching=1"],
             "'branching' of index 'ir' takes a whole number, 2 or more",
         ),
-        (["--combine", "max"], "weights are combined in relaxed ranking only"),
+        (["--combine", "max"], "weights are only combined in relaxed ranking"),
     ],
 )
 def test_mistakes_are_told(rank, given, told):
@@ -186,7 +186,7 @@ def test_why_tells_the_rank(cli, rank):
     given = ("why", '{"price": 5, "symbol": "AAPL"}', "subs.csv")
     space = ("--space", "s.toml")
     done = cli(*given, "cheap", *space)
-    assert "rank: 3rd: score 1; 2 better ones hold this event" in done.stdout
+    assert "rank: 3rd: score 1; 2 better ones match this event" in done.stdout
     place = json.loads(cli(*given, "both", *space, "--relaxed", "--json").stdout)["rank"]
     assert (place["rank"], place["score"]) == (2, 1.5)
-    assert place["verdict"] == "2nd: score 1.5; 1 better one holds some of this event"
+    assert place["verdict"] == "2nd: score 1.5; 1 better one matches some of this event"

@@ -84,7 +84,7 @@ def test_commands_are_played_among_events(files, tmp_path):
     [
         ("command,id\nunsubscribe,S1\n", "before, command and id"),
         ("before,command,id\n0,forget,S1\n", "subscribe, unsubscribe, replace"),
-        ("before,command,id\n999,unsubscribe,S1\n", "before is 0 to 80"),
+        ("before,command,id\n999,unsubscribe,S1\n", "before must be 0 to 80"),
         ("before,command,id\n0,unsubscribe,nobody\n", "doesn't exist"),
     ],
 )

@@ -175,6 +175,6 @@ def test_what_was_accepted_before_a_request_fails_is_known(
 def test_an_answer_that_is_not_json_is_no_answer(client: Client) -> None:
     with (
         Client(f"{client.url}/page/index.html?", space="s") as other,
-        pytest.raises(ServerError, match="the answer isn't JSON"),
+        pytest.raises(ServerError, match="the response isn't JSON"),
     ):
         other.status()

@@ -197,7 +197,7 @@ def test_what_is_wrong_with_a_certificate_is_said(
     for options, words in (
         ({"begin": -9, "end": -1}, "certificate has expired"),
         ({"begin": 3, "end": 9}, "certificate isn't valid yet"),
-        ({"host": "127.0.0.9"}, "certificate is for another host"),
+        ({"host": "127.0.0.9"}, "certificate doesn't cover this host"),
     ):
         own = authority.signed(f"bad-{options.get('begin', 0)}", **options)  # type: ignore[arg-type]
         said = failure(https(own), verify=authority.file)
@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_certificate_is_said(
 def test_a_client_certificate(https: Callable[..., str], authority: Authority) -> None:
     at = https(authority.signed("asking"), asks=authority.file)
     said = failure(at, verify=authority.file)
-    assert "TLS: the server asks for a client certificate" in said
+    assert "TLS: the server requires a client certificate" in said
     assert "--client-cert" in said
     own = authority.signed("client")
     with Client(at, verify=authority.file, cert=tuple(own)) as client:
@@ -219,7 +219,7 @@ def test_a_client_certificate(https: Callable[..., str], authority: Authority) -
 
 def test_the_other_protocol(url: str, https: Callable[..., str]) -> None:
     said = failure(https(None).replace("http:", "https:"))
-    assert "doesn't speak it on this port\n  hint: use http://" in said
+    assert "doesn't use TLS on this port\n  hint: use http://" in said
     said = failure(url.replace("https:", "http:"))
     assert "the server expects TLS on this port\n  hint: use https://" in said
 
@@ -237,6 +237,6 @@ def test_the_shell_takes_certificates(cli: Any, url: str, authority: Authority) 
     at = ("--server", url, "--ca-file", authority.file)
     with_key = ("--client-cert", own.certificate, "--client-key", own.key)
     assert "ready" in cli("status", *at, *with_key).stdout
-    assert "goes with --client-cert" in cli("status", *at, *with_key[2:], code=2).stderr
+    assert "requires --client-cert" in cli("status", *at, *with_key[2:], code=2).stderr
     for command in (("consumers",), ("unsubscribe", "none"), ("subscribe", "price < 3")):
         cli(*command, *at, code=2 if command[0] == "unsubscribe" else 0)

@@ -37,14 +37,14 @@ def test_the_shell_writes_the_same_rows(cli, files, command):
 def test_the_shell_says_what_does_not_go_together(cli, files, monkeypatch):
     on_gpu = *files, "--device", "cuda"
     assert "--threads" in cli("match", *on_gpu, "--threads", "2", code=2).stderr
-    assert "own structure" in cli("match", *on_gpu, "--index", "slabs", code=2).stderr
+    assert "own index" in cli("match", *on_gpu, "--index", "slabs", code=2).stderr
     assert "ranks by score" in cli("rank", *on_gpu, "--relaxed", code=2).stderr
 
     def missing():
-        raise UsageError("the device 'cuda' has no GPU")
+        raise UsageError("the device 'cuda' found no GPU")
 
     monkeypatch.setitem(devices.DEVICES, "cuda", missing)
-    assert "has no GPU" in cli("match", *on_gpu, code=2).stderr
+    assert "found no GPU" in cli("match", *on_gpu, code=2).stderr
 
 
 def rows_of(answerer, points):
@@ -80,5 +80,5 @@ def test_names_of_devices_are_checked_where_a_step_is_made():
     boxes = Boxes.of([[0.0]], [[1.0]])
     with pytest.raises(UsageError, match="no device 'gpu'"):
         MatchAnswerer.of(boxes, device="gpu")
-    with pytest.raises(UsageError, match="has its own structure"):
+    with pytest.raises(UsageError, match="has its own index"):
         RankAnswerer.of(boxes, index="slabs", device="cuda")

@@ -56,5 +56,5 @@ def test_no_subscriptions_and_no_events():
 
 
 def test_relaxed_ranking_is_for_the_cpu():
-    with pytest.raises(UsageError, match="a device ranks by score"):
+    with pytest.raises(UsageError, match="a device only ranks by score"):
         OnDevice(Boxes.of([[0.0]], [[1.0]]), relaxed=True)

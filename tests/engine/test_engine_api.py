@@ -172,7 +172,7 @@ def test_many_subscriptions_come_by_bounds_and_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (5, UsageError, "subscriptions are an Arrow table.*\n  given: int 5\n  hint"),
+        (5, UsageError, "subscriptions must be an Arrow table.*\n  given: int 5\n  hint"),
         (["price < 5"], UsageError, "given: a list with str 'price < 5'"),
         ({"id": "x", "filter": "true"}, UsageError, "given: str 'x' for 'id'\n.*into a list"),
         ([{"id": "x"}], FileError, "need 'id' and either 'filter'"),
@@ -242,7 +242,7 @@ def test_unknown_attributes_are_rejected_unless_they_are_to_be_ignored(engine):
         (lambda e: e.rank_many([EVENT], time_attribute="at"), "hint: give both, or neither"),
         (
             lambda e: e.rank_many([EVENT], max_per_second=1, time_attribute="price"),
-            "'price' is no timestamp",
+            "'price' isn't a timestamp",
         ),
         (lambda e: e.match_many([EVENT], threads="2"), "at least 1, or .auto.\n  given: .2.\n"),
         (lambda e: e.match([EVENT]), "an event is a dict.*\n  given: list .*\n  hint.*match_many"),
@@ -251,12 +251,15 @@ def test_unknown_attributes_are_rejected_unless_they_are_to_be_ignored(engine):
         (lambda e: e.rank([EVENT], span="overlap"), "an event is a dict"),
         (lambda e: e.match_many(EVENT), "given: int 5 for 'price'\n.*put the dict into a list"),
         (lambda e: e.match_many([[1]]), "a list with list"),
-        (lambda e: e.rank_many(5), "events are an Arrow table.*\n  given: int 5"),
-        (lambda e: e.subscribe("d", "true", score="high"), "a score is a finite.*\n.*'high'"),
-        (lambda e: e.subscribe("d", "true", score=10**400), "a score is a finite"),
+        (lambda e: e.rank_many(5), "events must be an Arrow table.*\n  given: int 5"),
+        (lambda e: e.subscribe("d", "true", score="high"), "a score must be a finite.*\n.*'high'"),
+        (lambda e: e.subscribe("d", "true", score=10**400), "a score must be a finite"),
         (lambda e: e.rescore("a", "high"), "a score must be a finite number"),
         (lambda e: e.replace("a", "true", score="high"), "a score must be a finite number"),
-        (lambda e: e.subscribe("d", "true", weights=[1, 2]), r"weights are a dict.*\n.*\[1, 2\]"),
+        (
+            lambda e: e.subscribe("d", "true", weights=[1, 2]),
+            r"weights must be a dict.*\n.*\[1, 2\]",
+        ),
         (lambda e: e.subscribe("d", "true", weights={"price": -1}), "given: -1 for 'price'"),
         (lambda e: e.rescore("a", weights={"price": "x"}), "given: 'x' for 'price'"),
         (lambda e: e.replace("a", "true", weights={"price": np.nan}), "given: nan for 'price'"),
@@ -286,7 +289,7 @@ def test_an_empty_text_is_told_from_a_missing_value():
     for name in ("kind", "region"):
         for event in ({name: ""}, pa.table({name: ["", None]})):
             ask = live.match if isinstance(event, dict) else live.match_many
-            with pytest.raises(Exception, match="an empty text; a missing value is null"):
+            with pytest.raises(Exception, match="an empty string; a missing value is null"):
                 ask(event)
     assert live.match_many(pa.table({"kind": [None], "name": [""]}))[0] == ["all"]
 

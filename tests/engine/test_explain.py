@@ -70,7 +70,7 @@ def test_explain_says_what_a_set_is_made_of():
     head, part, recent, dead = engine.explain().splitlines()
     assert head == f"{engine!r}, {engine.memory:,} bytes"
     assert part.startswith("part 1: scan, 3,000 rows, ")
-    assert part.endswith("; it was asked for")
+    assert part.endswith("; it was requested")
     assert recent == "recent: 1 of 3,000 subscriptions are in no part yet"
     assert dead == "dead: 1 that the next rebuild removes"
 

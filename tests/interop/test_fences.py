@@ -74,9 +74,9 @@ def test_fences_of_tile38_hold_the_same_positions():
 @pytest.mark.parametrize(
     ("command", "place", "reason"),
     [
-        ("SETCHAN x NEARBY fleet FENCE ROAM people * 100", "ROAM", "near a moving object"),
+        ("SETCHAN x NEARBY fleet FENCE ROAM people * 100", "ROAM", "a roaming fence"),
         ("SETCHAN x WITHIN fleet WHEREIN a 1 2 FENCE BOUNDS 1 1 2 2", "WHEREIN", "use WHERE"),
-        ("SETCHAN x WITHIN fleet MATCH a* FENCE BOUNDS 1 1 2 2", "MATCH", "pattern of ids"),
+        ("SETCHAN x WITHIN fleet MATCH a* FENCE BOUNDS 1 1 2 2", "MATCH", "pattern for ids"),
         ("SETCHAN x WITHIN fleet FENCE TILE 1 2 3", "TILE", "as an OBJECT"),
         ("SETCHAN x WITHIN fleet BOUNDS 1 1 2 2", "WITHIN", "the word FENCE is missing"),
         ("SETCHAN x WITHIN fleet FENCE", "WITHIN", "the area is missing"),
@@ -85,7 +85,7 @@ def test_fences_of_tile38_hold_the_same_positions():
         ("SETCHAN x WITHIN fleet FENCE CIRCLE 1 2", "CIRCLE", "takes 3 numbers; given: 2"),
         ("SETCHAN x WITHIN fleet FENCE CIRCLE 95 2 10", "", "longitude"),
         ("SETCHAN x SCAN fleet", "SCAN", "expected NEARBY"),
-        ("SET fleet truck POINT 1 2", "", "is no SETHOOK or SETCHAN"),
+        ("SET fleet truck POINT 1 2", "", "is not SETHOOK or SETCHAN"),
     ],
 )
 def test_what_tile38_has_beyond_is_rejected(command, place, reason):
@@ -148,12 +148,12 @@ def test_what_is_dropped_or_taken_otherwise_is_told():
     assert len(done.subscriptions) == 2
     heights, winding, edges = done.notes[-3:]
     assert heights == "1 feature with heights, which are dropped"
-    assert winding.startswith("1 feature with rings that wind the other way")
+    assert winding.startswith("1 feature with rings wound opposite")
     # The middle of the northern side of a degree either way, on the sphere.
     lon, lat = math.radians(1), math.radians(50)
     off = math.degrees(math.atan2(math.tan(lat), math.cos(lon))) - 50
     metres = math.radians(off) * 6_371_008.8
-    assert f"would lie up to {metres:,.0f} m along an edge of 143 km" in edges
+    assert f"would be off by up to {metres:,.0f} m along an edge of 143 km" in edges
     small = [[x / 1000, 50 + y / 1000] for x, y in ((0, 0), (1, 0), (1, 1), (0, 0))]
     one = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [small]}}
     assert geojson.read({"type": "FeatureCollection", "features": [one]}).notes == []
@@ -219,5 +219,5 @@ def test_the_id_is_a_property_of_choice_and_a_swap_is_told(tmp_path, cli):
     assert "x,longitude = 13 and latitude = 52" in shown.stdout
     assert "swapped" in shown.stderr
     cli("import", "sns", path, "--id-property", "code", cwd=tmp_path, code=2)
-    with pytest.raises(UsageError, match="no rules are found"):
+    with pytest.raises(UsageError, match="no rules were found"):
         geojson.read({"features": [1]}, id_property="code")

@@ -334,14 +334,14 @@ def test_of_an_id_that_is_given_twice_the_first_counts(module, rule, other, tmp_
 @pytest.mark.parametrize(
     ("rows", "id_", "reason"),
     [
-        ("x", "x", "has 1 cells, and the header 3"),
-        ('x,"[1,2)"', "x", "has 2 cells, and the header 3"),
-        ('x,"[1,2)",,', "x", "has 4 cells, and the header 3"),
+        ("x", "x", "has 1 cells, but the header has 3"),
+        ('x,"[1,2)"', "x", "has 2 cells, but the header has 3"),
+        ('x,"[1,2)",,', "x", "has 4 cells, but the header has 3"),
         (',"[1,2)"', "line 3", "has 2 cells"),
         ('x,"[1,2)"y,', "line 3", "not CSV"),
         ('x,"[1,2)', "line 3", "not CSV"),
         ("x,[1],", "x", "takes a range"),
-        (f'x,"[{"9" * 5000},)",', "x", "a number or a moment"),
+        (f'x,"[{"9" * 5000},)",', "x", "a number or a timestamp"),
         ("\udcff,,", "\\udcff", "UTF-8"),
     ],
 )
@@ -357,7 +357,7 @@ def test_a_row_that_does_not_fit_the_header_is_rejected(rows, id_, reason, tmp_p
 
 def test_two_columns_of_one_name_are_rejected(tmp_path) -> None:
     (tmp_path / "rules").write_text('id,price,price\na,"[1,2)","[5,6)"\n')
-    with pytest.raises(RangecastError, match=r"two columns are called 'price'\n  hint: rename"):
+    with pytest.raises(RangecastError, match=r"two columns are named 'price'\n  hint: rename"):
         postgres.read(tmp_path / "rules")
 
 
@@ -374,7 +374,7 @@ def deep(depth: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
         (vespa, "not " * 3000 + "n in [1..2]", "expected"),
         (vespa, "(" * 3000, "nested"),
         (percolator, {"exists": {"field": ["a"]}}, "exists"),
-        (percolator, {"range": {"a": {"gt": 10**400}}}, "takes a text, a number"),
+        (percolator, {"range": {"a": {"gt": 10**400}}}, "takes a string, a number"),
         (percolator, deep(400, {"match_all": {}}, lambda q: {"bool": {"must": [q]}}), "nested"),
         (eventbridge, {"a": [{"cidr": "x"}]}, "cidr"),
         (eventbridge, deep(900, {"a": [1]}, lambda p: {"$or": [p]}), "nested"),

@@ -62,7 +62,7 @@ def test_wkt_and_the_primary_column():
     meta = {b"geo": json.dumps({"primary_column": "area"}).encode()}
     check(geoparquet.read(table.replace_schema_metadata(meta)))
     for bad in (table.select(["id"]), table.append_column("more", pa.array([b"y"] * 4))):
-        with pytest.raises(UsageError, match="one column has geometries"):
+        with pytest.raises(UsageError, match="exactly one column of geometries"):
             geoparquet.read(bad)
     with pytest.raises(UsageError, match="no column 'x'"):
         geoparquet.read(table, geometry="x")

@@ -22,9 +22,7 @@ def test_the_shell_imports_and_exports(cli, tmp_path):
     (tmp_path / "rules.json").write_text('{"a": "n in [1..2]", "b": "n in [x]"}')
     said = cli("import", "vespa", "rules.json", "-o", "s.csv", code=2).stderr
     assert said.startswith("rangecast: 1 rule can't be converted exactly; the first: b, n: comp")
-    assert said.endswith(
-        "\n  hint: correct it, or write such ones to a file with --rejected FILE\n"
-    )
+    assert said.endswith("\n  hint: correct it, or list such rows in a file with --rejected FILE\n")
     assert not (tmp_path / "s.csv").exists()
     made = ("--rejected", "no.csv", "--space-out", "space.toml")
     facts = json.loads(cli("import", "vespa", "rules.json", "-o", "s.csv", *made, "--json").stdout)
@@ -40,7 +38,10 @@ def test_the_shell_imports_and_exports(cli, tmp_path):
     said = cli("export", "vespa", "s.csv", "--space", "space.toml", "-o", "s.csv", code=2).stderr
     assert "s.csv: is an input of this command" in said
     (tmp_path / "there.json").write_text('{"a": {"x": [{"exists": true}]}}')
-    assert "warning: no rule compares 'x'" in cli("import", "eventbridge", "there.json").stderr
+    assert (
+        "warning: 'x' is only tested for presence"
+        in cli("import", "eventbridge", "there.json").stderr
+    )
     assert "not JSON" in cli("import", "vespa", "s.csv", code=2).stderr
 
 
@@ -90,10 +91,10 @@ def test_ranges_hold_where_they_held(tmp_path):
         ("[1,5),[7,9)", "takes a range such as"),
         ("{[1,5)", "takes a range such as"),
         ("{[1,5),}", "takes a range such as"),
-        ("[a,b)", "a number or a moment"),
+        ("[a,b)", "a number or a timestamp"),
         ("[1,2026-01-01)", "of two types"),
         ("[5,1]", "can never match"),
-        ("[nan,)", "a number or a moment"),
+        ("[nan,)", "a number or a timestamp"),
     ],
 )
 def test_cells_that_are_no_ranges_are_rejected(cell, reason):
@@ -161,7 +162,7 @@ def test_predicates_hold_where_they_held():
     fed = [{"put": "id:ads:ad::1", "fields": {"target": "age in [1..2]"}}]
     (read,) = vespa.read(fed, field="target").subscriptions
     assert read == {"id": "id:ads:ad::1", "filter": "age between 1 and 2"}
-    with pytest.raises(UsageError, match="no rules are found"):
+    with pytest.raises(UsageError, match="no rules were found"):
         vespa.read(fed)
 
 
@@ -174,7 +175,7 @@ def test_predicates_hold_where_they_held():
         ("false", "", "can never match"),
         ("age in ['x'] and age in [1..2]", "age", "an attribute has one type"),
         ("(" * 150 + "a in [x]" + ")" * 150, "", "nested more than 100 deep"),
-        (5, "", "a predicate is a text"),
+        (5, "", "a predicate must be a string"),
     ],
 )
 def test_predicates_that_cannot_be_read_are_rejected(text, place, reason):
@@ -223,7 +224,7 @@ def test_shapes_are_exact():
     assert [one.id for one in imported.rejected] == rejected
     assert [note.partition(",")[0].partition(";")[0] for note in imported.notes] == [
         "1 feature with heights",
-        "1 feature with rings that wind the other way than RFC 7946 says",
+        "1 feature with rings wound opposite to RFC 7946",
         "edges are straight in degrees",
     ]
     assert [one.name for one in imported.space] == ["longitude", "latitude", "position"]

@@ -196,10 +196,10 @@ def test_an_insertion_that_fails_changes_nothing(monkeypatch, hashed):
     [
         ([300], "there is no row 300, of 300 in all"),
         ([-1], "there is no row -1"),
-        ([1, 1], "a row is given twice"),
+        ([1, 1], "a row appears twice"),
         ([7], "there is no row 7"),
-        ([0.5], "rows are whole numbers"),
-        (["a"], "rows are whole numbers"),
+        ([0.5], "rows must be whole numbers"),
+        (["a"], "rows must be whole numbers"),
     ],
 )
 def test_rows_that_cannot_be_deleted_are_rejected(rows, words):

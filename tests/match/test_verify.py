@@ -100,7 +100,7 @@ def test_what_is_missing_extra_or_twice_is_named():
     assert kinds(verdict) == {
         "pairs missing": 1,
         "pairs that don't match": 2,
-        "pairs there twice": 2,
+        "duplicate pairs": 2,
     }
     assert verdict.differing_events == 3
     assert verdict.samples == [
@@ -149,7 +149,7 @@ def test_each_event_is_judged_by_the_version_that_answered_it():
     verdict = judged(versioned([*right[:3], *((e, s, 1) for e, s, _ in right[3:])]), sets=sets)
     assert kinds(verdict) == {"pairs missing": 2, "pairs that don't match": 2}
     verdict = judged(versioned([(*right[0][:2], 2), *right[1:]]), sets=sets)
-    assert kinds(verdict) == {"events under several versions": 1}
+    assert kinds(verdict) == {"events with several versions": 1}
     verdict = judged(versioned(right[:5] + right[6:]), sets=sets)
     assert kinds(verdict) == {"events without a row": 1}  # 12 matches in both versions
     for wrong, said in ((pairs(ANSWER), "no column 'version'"), (versioned([(1, "a", 7)]), "n 7;")):
@@ -178,7 +178,7 @@ def test_a_version_may_be_empty_or_have_ids_of_another_type():
 def test_a_result_needs_its_columns():
     with pytest.raises(FileError, match="found: event, subs"):
         judged(pa.record_batch({"event": [10], "subs": ["low"]}))
-    with pytest.raises(FileError, match="holds lists; found: string"):
+    with pytest.raises(FileError, match="must contain lists; found: string"):
         judged(pa.record_batch({"event": [10], "subscriptions": ["low"]}))
 
 
@@ -346,4 +346,4 @@ def test_versions_that_are_not_there_or_that_the_result_contradicts(tmp_path, cl
         said = cli(command, *files, "--version", 7, code=2).stderr
         assert "has no version 7; it has [1, 2]" in said
         said = cli(command, files[0], "subs.parquet", *files[2:], "--version", 1, code=2).stderr
-        assert "--version 1 is for a folder of versions, which subs.parquet isn't" in said
+        assert "--version 1 requires a folder of versions, which subs.parquet isn't" in said

@@ -148,7 +148,7 @@ def test_subscriptions_that_are_one_box_together_are_one_entry():
     assert (index.advertised(), index.unadvertised()) == (["left"], ["right"])
     assert index["left"].filter == "x <= 50 and z >= 4"
     assert not index.subscribe("across", "x between 40 and 60 and z > 5")
-    with pytest.raises(UsageError, match="neighbours don't know subscription 'right'"):
+    with pytest.raises(UsageError, match="neighbours don't know the subscription 'right'"):
         index.entry("right")
     assert index.subscribe("gap", "x <= 50 and z = 1") == (["gap"], [])  # 2 and 3 are between
     assert index.subscribe("low", "x <= 99 and z in (2, 3)") == (["left"], [])

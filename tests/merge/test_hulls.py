@@ -80,7 +80,7 @@ def test_a_missing_value_and_a_range_together_are_no_condition():
 
 def test_none_is_rejected():
     boxes = Boxes.of([[0.0]], [[1.0]])
-    with pytest.raises(UsageError, match="at least one bounding box"):
+    with pytest.raises(UsageError, match="bounding boxes must be at least 1"):
         bounding_boxes(boxes, space_of(boxes), 0)
 
 

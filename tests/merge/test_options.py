@@ -125,7 +125,7 @@ def test_subscriptions_that_came_as_ranges_stop_a_refresh():
     points = np.linspace(0, 1, 100)[:, None]
     table = Summary(space, cells=Cells.quantiles(space, 4, points))
     table.subscribe_ranges("s", convert("x > 3", space, table.cells))
-    with pytest.raises(UsageError, match="came as ranges"):
+    with pytest.raises(UsageError, match="received as ranges"):
         table.rebuild_cells(points + 5)
 
 

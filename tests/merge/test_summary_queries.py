@@ -299,7 +299,7 @@ def test_ranges_over_words_that_a_client_numbers_otherwise_are_rejected():
     assert not broker.may_match({"symbol": "IBM"})
     with pytest.raises(UsageError, match="other words"):  # the broker doesn't know this word yet
         broker.subscribe_ranges(2, convert("symbol = 'MSFT'", there, broker.cells))
-    with pytest.raises(UsageError, match="came as ranges"):
+    with pytest.raises(UsageError, match="received as ranges"):
         broker[1]
 
 

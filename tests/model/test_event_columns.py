@@ -140,7 +140,10 @@ def test_what_does_not_go_together_is_rejected(cli, folder):
         (("--probabilities", "--relaxed"), "ranked exactly"),
         (("--probabilities", "--span", "overlap"), "contain them"),
         (("--probabilities", "--score-factors", "factors.csv"), "no score factors"),
-        (("--span", "overlap", "--index", "sopt"), "by the index 'slabs' alone; given: 'sopt'"),
+        (
+            ("--span", "overlap", "--index", "sopt"),
+            "only the index 'slabs' ranks events with spans; given: 'sopt'",
+        ),
     ):
         assert told in cli("rank", *FILES, *options, cwd=folder, code=2).stderr
 
@@ -163,7 +166,7 @@ def test_factors_multiply_scores(cli, folder):
     assert "warning: 1 row of factors.csv: there is no such subscription" in done.stderr
     for line, told in (
         ("7,car,-1", "outside its domain"),
-        ("7,car,", "there is no factor"),
+        ("7,car,", "the factor is missing"),
         (",car,1", "or a non-empty string"),
         ("7,,1", "or a non-empty string"),
     ):
@@ -176,7 +179,7 @@ def test_factors_multiply_scores(cli, folder):
     told = cli(*command, cwd=folder, code=2).stderr
     assert "two factors are given for event 7 and subscription 'mortgage'" in told
     (folder / "factors.csv").write_text("event,subscription\n7,car\n")
-    assert "factors have the columns" in cli(*command, cwd=folder, code=2).stderr
+    assert "factors must have the columns" in cli(*command, cwd=folder, code=2).stderr
 
 
 def test_factors_are_looked_up_by_row():

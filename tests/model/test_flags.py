@@ -239,7 +239,7 @@ def test_a_list_of_ids_is_no_text(name: str, ids: Any) -> None:
         for one in "ab":
             made.subscribe(one, *where)
     with pytest.raises(
-        UsageError, match=r"list of (subscription|interest)s is expected\n.*\n.*hint"
+        UsageError, match=r"expected a list of (subscription|interest)s\n.*\n.*hint"
     ):
         made.unsubscribe_many(ids)
     made.unsubscribe_many(["a", "b"])  # both are still there

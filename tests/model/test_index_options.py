@@ -47,7 +47,7 @@ def test_options_reach_the_structure():
 
 def test_the_plan_says_what_was_asked_for():
     answerer = MatchAnswerer.of(BOXES, "vcr:side=4")
-    assert answerer.choice == ("vcr:side=4", "it was asked for")
+    assert answerer.choice == ("vcr:side=4", "it was requested")
     assert answerer.index.sides == (4, 4)
 
 

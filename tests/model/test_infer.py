@@ -141,12 +141,12 @@ def test_bounds_are_open_unless_asked_for():
         (["a/b", "a/c", "a"] * 10, "category, 3 distinct values in 30 rows"),
         (["a::b::x", "a::b::y", "a::c"] * 10, "hierarchy, paths by '::': 3 leaves, 2 concepts"),
         ([1.5, float("nan")], "number, 1.5 to 1.5 in 2 rows, 1 NaN (to read as missing: --nan"),
-        ([float("nan")] * 2, "number, no value but NaN in 2 rows"),
+        ([float("nan")] * 2, "number, only NaN values in 2 rows"),
         (["x", float("nan")] * 10, "category, 1 distinct value in 20 rows, 10 NaN"),
         ([1, "a"], "left out, it has values of different types, number and text"),
-        ([time(1), None], "left out, no attribute takes values of its type, time"),
-        ([b"x"], "left out, no attribute takes values of its type, bytes"),
-        ([{}], "left out, no attribute takes values of its type, dict"),
+        ([time(1), None], "left out, no attribute type takes its values, time"),
+        ([b"x"], "left out, no attribute type takes its values, bytes"),
+        ([{}], "left out, no attribute type takes its values, dict"),
         ([None], "left out, it has no value in 1 row"),
         (
             [np.datetime64("2026-01-31T00:00:00.000000001")],
@@ -275,7 +275,7 @@ def test_fields_within_fields_get_a_source(tmp_path):
             "user_since": ("timestamp", "$.user.since"),
             "a_b": ("integer", None),
         }
-        assert "left out, no attribute takes values of its type" in space.guesses["$.order.lines"]
+        assert "left out, no attribute type takes its values" in space.guesses["$.order.lines"]
         assert "a column 'a_b' would also be" in space.guesses["$.a.b"]
         if "mixed" in space.guesses:
             assert "it has values of different types" in space.guesses["mixed"]

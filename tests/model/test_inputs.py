@@ -93,7 +93,7 @@ def test_a_column_of_ids_is_checked_at_once_and_opened_when_one_is_asked_for():
 
 @pytest.mark.parametrize("wrong", [[1.5], [True], [None, 1], [b"a"], [2**63], ["\ud800"], [1, "a"]])
 def test_boxes_and_columns_take_ids_alone(wrong):
-    with pytest.raises(UsageError, match="integers of 64 bits or all texts"):
+    with pytest.raises(UsageError, match="all 64-bit integers or all strings"):
         Boxes.of([[0.0]] * len(wrong), [[1.0]] * len(wrong), ids=wrong)
 
 

@@ -35,11 +35,11 @@ def test_integers_beyond_two_to_the_53_are_exact_beside_a_fraction(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_text('{"id": 1, "n": 9007199254740993}\n{"id": 2, "n": 1.0}\n{"id": 3, "n": 4}\n')
     where = Space([Integer("n")])
-    with pytest.raises(RejectedRowError, match=r"row 0.*double carries exactly"):
+    with pytest.raises(RejectedRowError, match=r"row 0.*double represents exactly"):
         list(EventFile(path, where))
     engine = Engine(where)
     engine.subscribe("even", "n = 9007199254740992")
-    with pytest.raises(RejectedRowError, match="double carries exactly"):
+    with pytest.raises(RejectedRowError, match="double represents exactly"):
         engine.match_many([{"n": 9007199254740993}, {"n": 1.5}])
     bounds = tmp_path / "s.jsonl"
     bounds.write_text(
@@ -336,7 +336,7 @@ def test_a_batch_of_spark_has_the_same_verdicts():
 def test_what_is_no_list_of_attributes_is_rejected(given_space):
     with pytest.raises(SpaceError, match=r"list of attributes\n  given: .*\n  hint: .*Space.load"):
         Space(given_space)
-    with pytest.raises(UsageError, match=r"a Space is expected; .*\n  hint: Space.load"):
+    with pytest.raises(UsageError, match=r"expected a Space; .*\n  hint: Space.load"):
         Engine(given_space)
 
 

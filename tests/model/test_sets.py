@@ -336,5 +336,5 @@ def test_rejected_rows_are_written_in_a_list_or_a_file(kind, made, tmp_path):
     made.subscribe_many([BAD[1]], rejected=file)
     assert "torn" in file.read_text()
     assert "torn" not in made
-    with pytest.raises(RangecastError, match="rejected is a list"):
+    with pytest.raises(RangecastError, match="rejected must be a list"):
         made.subscribe_many(BAD, rejected=True)

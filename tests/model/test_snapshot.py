@@ -84,7 +84,7 @@ def test_a_snapshot_and_nothing_else_is_replaced_if_asked_for(tmp_path):
     (mine / "letters").write_text("dear")
     (tmp_path / "file").write_text("dear")
     for name in ("mine", "file"):
-        with pytest.raises(SnapshotError, match="isn't a snapshot"):
+        with pytest.raises(SnapshotError, match="isn't a readable snapshot"):
             save_boxes(tmp_path / name, other, some_space(), overwrite=True)
     assert (mine / "letters").read_text() == "dear"
 

@@ -10,7 +10,7 @@ from rangecast.notify import Board
 from rangecast.spark.columns import reject_unknown
 
 SPACE = Space([Number("price")])
-MAY_IGNORE = "; if it is no typo, ignore_unknown=True ignores it"
+MAY_IGNORE = "; if it isn't a typo, ignore_unknown=True ignores it"
 CALLS = {
     "match": (lambda: Engine(SPACE).match({"Prise": 1}), "price", MAY_IGNORE),
     "match_many": (lambda: Engine(SPACE).match_many([{"prices": 1}]), "price", MAY_IGNORE),

@@ -20,9 +20,9 @@ from tests.support.notify_model import boards, changes
         (lambda: Board(0), "k must be a whole number"),
         (lambda: Board(True), "k must be a whole number"),
         (lambda: Board(1, algorithm="sparce"), "did you mean 'sparse'"),
-        (lambda: Board(1, epsilon=0), "epsilon is above 0"),
+        (lambda: Board(1, epsilon=0), "epsilon must be above 0"),
         (lambda: Board(1, algorithm=None), "no algorithm None"),
-        (lambda: Board(1, algorithm="dense", sketch=4), "a sketch is for 'sparse'"),
+        (lambda: Board(1, algorithm="dense", sketch=4), "a sketch is only for 'sparse'"),
         (lambda: Board(1, sketch=1.5), "sketch must be a whole number"),
         (lambda: Board(1, epsilon="1"), "epsilon must be a finite number"),
         (lambda: Board(1, objects={"id": [1], "position": [1]}), "has no column 'value'"),
@@ -56,7 +56,7 @@ from tests.support.notify_model import boards, changes
             "an integer or a text",
         ),
         (lambda: Board(1, interests=[{"id": 1, "low": 0}]), "unknown column 'low'"),
-        (lambda: Board(1, interests=5), "interests are an Arrow table"),
+        (lambda: Board(1, interests=5), "interests must be an Arrow table"),
         (lambda: Board(1, interests="none.csv"), "none.csv"),
         (lambda: make(1, [], [(2, 1)]), "between 2 and 1"),
         (lambda: make(1, [], [(True, 1)]), "'position' takes a number"),
@@ -132,7 +132,7 @@ def test_a_board_goes_on_from_its_table():
     again = Board(2, objects=board.table())
     assert again.best(0, 9, k=6) == board.best(0, 9, k=6)
     assert [e.object for e in again.best(0, 9, k=6)] == [0, 1, 3, 4, 5, 9]
-    with pytest.raises(UsageError, match="each one once"):
+    with pytest.raises(UsageError, match="distinct whole numbers"):
         Board(1, objects={"id": [1, 2], "position": [0, 0], "value": [0, 0], "arrival": [3, 3]})
 
 

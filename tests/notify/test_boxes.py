@@ -418,7 +418,7 @@ def test_what_a_board_rejects_changes_nothing(call, says):
     [
         ({"space": Space([String("word")])}, "make it a category"),
         ({"space": Space([Number("value")])}, "rename the attribute"),
-        ({"space": "a"}, "a Space is expected"),
+        ({"space": "a"}, "expected a Space"),
         ({"space": space_of(1), "epsilon": 0.5}, "boards without a space"),
         ({"space": space_of(1), "sketch": 5}, "boards without a space"),
         ({"space": space_of(1), "algorithm": "none"}, "no algorithm"),

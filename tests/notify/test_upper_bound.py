@@ -244,7 +244,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
     ("call", "says"),
     [
         (lambda b: b.subscribe(5, "b >= 1"), "no lower bound on 'b'"),
-        (lambda b: b.subscribe(5, "a > 1 or b between 1 and 2"), "write b <= ... alone"),
+        (lambda b: b.subscribe(5, "a > 1 or b between 1 and 2"), "write only b <= ..."),
         (lambda b: b.subscribe(5, "b is null"), "no lower bound"),
         (lambda b: b.replace(0, "b > 1"), "no lower bound"),
         (lambda b: b.subscribe_many([{"id": 5, "b_hi": 1}, {"id": 6, "b_lo": 1}]), "b_lo"),
@@ -269,7 +269,7 @@ TOWNS = Space([Number("km"), Category("town", ["Arles", "Bern"])])
         ({"upper_bound_attribute": "a"}, "there is no space"),
         (
             {"space": space_of(2), "upper_bound_attribute": "z"},
-            "upper_bound_attribute is 'z', which is no attribute of the space",
+            "upper_bound_attribute is 'z', which isn't an attribute of the space",
         ),
         ({"space": TOWNS, "upper_bound_attribute": "town"}, "a category, which has no order"),
         ({"space": space_of(3), "upper_bound_attribute": "a"}, "the space has 3: a, b, c"),
@@ -391,7 +391,7 @@ def test_the_shell_takes_an_upper_bound(cli, tmp_path):
     assert "no lower bound on 'z'" in bad
     assert "no --space" in cli("notify", *files[:3], "--upper-bound-attribute", "z", code=2).stderr
     assert (
-        "no attribute of the space"
+        "isn't an attribute of the space"
         in cli("notify", *files, "--upper-bound-attribute", "q", code=2).stderr
     )
 

@@ -229,7 +229,7 @@ def test_items_in_terms_that_no_box_has_are_rejected():
     ]
     for terms in wrong:
         packed = np.array(terms, TERM).tobytes()
-        with pytest.raises(FrameError, match="a box has a term"):
+        with pytest.raises(FrameError, match="a box has an invalid term"):
             understood([messages.BoxItem(name_of(packed), packed)], SPACE, None)
     with pytest.raises(FrameError, match="terms of 22 bytes"):
         understood([messages.BoxItem(7, b"x")], SPACE, None)

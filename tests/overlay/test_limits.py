@@ -150,7 +150,7 @@ def test_a_broker_that_lost_its_own_numbers_gives_none_a_second_time_and_tells_o
     broker, out = greeted(kept={"b": 7})
     (alarm,) = [one for one in out if isinstance(one, ports.Alarm)]
     assert (alarm.kind, ports.Renumber(7) in out) == ("history", True)
-    assert "it has events of b up to 7 that aren't in the log here" in alarm.text
+    assert "it has events of b up to 7 that the local log lacks" in alarm.text
     broker.handle(0.0, ports.Received("a", ALL))
     for number, lost in ((8, True), (9, False)):
         broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
@@ -312,7 +312,7 @@ def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
     assert broker.counts["questions put off"] == 7
     for n in range(3):
         broker.handle(0.0, ports.AskPropagated(f"mine {n}"))
-    with pytest.raises(UsageError, match=r"3 questions wait.*\n.*max_questions"):
+    with pytest.raises(UsageError, match=r"3 questions are pending.*\n.*max_questions"):
         broker.handle(0.0, ports.AskPropagated("mine 3"))
     out = broker.handle(0.0, ports.LinkDown("c", forget=True))
     settled = [one for one in out if isinstance(one, ports.Send) and "t" in str(one.frame)]

@@ -73,7 +73,7 @@ def test_a_neighbour_that_says_nothing_is_closed():
     broker = linked(silence_timeout=30.0)
     outputs = ticks(broker, 1, 40)
     (close,) = [one for one in outputs if isinstance(one, ports.Close)]
-    assert "nothing came for 30 seconds" in close.why
+    assert "nothing was received for 30 seconds" in close.why
     assert any(isinstance(one, ports.Alarm) and one.kind == "silence" for one in outputs)
     assert not broker.links["a"].is_up
     assert len(sent_by(outputs, frames.Heartbeat)) <= 31
@@ -202,8 +202,8 @@ def test_a_name_belongs_to_the_log_that_was_linked_first():
     other = hello(broker, incarnation=3, log="two", epochs=["x"])
     copied = hello(broker, incarnation=3, log="one", epochs=["y", "e0"])
     assert broker.conflict(again) == ""
-    assert "stop the one that isn't meant" in broker.conflict(other)
-    assert "stop the one that isn't meant" in broker.conflict(copied)
+    assert "stop the wrong one" in broker.conflict(other)
+    assert "stop the wrong one" in broker.conflict(copied)
     for known in (broker, Broker("b", SPACE, links=["a"], logs={"a": "one"})):
         known.handle(0.0, ports.LinkDown("a"))
         assert known.conflict(other) == ""
@@ -227,11 +227,11 @@ def test_a_link_that_closes_a_cycle_blocks_no_question():
         broker.handle(0.0, ports.Received(name, frame))
     broker.handle(0.0, ports.AskPropagated("t"))
     broker.handle(0.0, ports.Received("c", hello(broker, "c", reach=["c"])))
-    reject = frames.Reject(kind="cycle", why="c can be reached without it")
+    reject = frames.Reject(kind="cycle", why="c can already be reached without it")
     broker.links["c"].reach = ["c", "a"]
     broker.handle(0.0, ports.Received("a", reject))
     assert broker.links["a"].is_bypassed
-    assert "can be reached without it" in broker.links["a"].rejected
+    assert "can already be reached without it" in broker.links["a"].rejected
     answer = frames.PropagationReply(token="b/1/1")
     assert ports.IsPropagated("t") in broker.handle(0.0, ports.Received("c", answer))
     # The other way ends: questions wait for the neighbour again.

@@ -65,9 +65,9 @@ def test_an_internet_that_cannot_be_is_rejected() -> None:
 def test_a_point_without_a_zone_is_rejected() -> None:
     zones = ZoneMap.grown(interests(100), 4, FRAME)
     nowhere = np.array([[np.nan, 0.2]])
-    with pytest.raises(UsageError, match="no zone holds point 0"):
+    with pytest.raises(UsageError, match="no zone contains point 0"):
         zones.routes(0, nowhere)
-    with pytest.raises(UsageError, match="no zone holds point 0"):
+    with pytest.raises(UsageError, match="no zone contains point 0"):
         zones.spreads(np.zeros(1, np.int64), nowhere, nowhere)
 
 

@@ -135,6 +135,6 @@ def test_a_combination_is_checked():
         engine.rank({"a": 1}, relaxed=True, combine="prodct")
     with pytest.raises(UsageError, match="relaxed=True"):
         engine.rank_many([{"a": 1}], combine="max")
-    with pytest.raises(UsageError, match="relaxed ranking only"):
+    with pytest.raises(UsageError, match="only combined in relaxed ranking"):
         build(Boxes.of([[0]], [[1]]), combine="min")
     check_combine("sum", relaxed=False)

@@ -83,7 +83,7 @@ def test_many_spans_are_ranked_together_as_each_by_itself(how):
 
 def test_spans_that_make_no_sense_are_rejected():
     slabs = Slabs(Boxes.of([[0.0]], [[1.0]]))
-    with pytest.raises(UsageError, match="begins where it ends"):
+    with pytest.raises(UsageError, match="must not end before it begins"):
         slabs.best_spans(np.array([[2.0]]), np.array([[1.0]]), 1, "overlap")
     relaxed = Slabs(Boxes.of([[0.0]], [[1.0]]), relaxed=True)
     with pytest.raises(UsageError, match="ranked exactly"):
@@ -115,7 +115,7 @@ def test_a_live_set_takes_spans():
 def test_an_index_that_takes_no_spans_says_so_at_once_and_what_to_do(rank_index):
     engine = Engine(Space([Number("x")]), rank_index=rank_index)
     engine.subscribe("a", "x > 0", score=1)  # so few that there is no index yet
-    told = f"index 'slabs' alone; this set's is '{rank_index}': make it with .*rank_index='auto'"
+    told = f"index 'slabs' ranks events with spans; this set uses '{rank_index}': create it with .*rank_index='auto'"
     for ask in (
         lambda: engine.rank({"x": (1, 2)}, 1, span="overlap"),
         lambda: engine.rank({"x": (1, 2)}, 1, probabilities={"x": 0.5}),
@@ -162,7 +162,7 @@ def test_not_everything_is_ranked_to_adjust_the_scores():
     assert max(asked) < n / 20
     with pytest.raises(UsageError, match=r"between 0.99 and 1.0; given: 2.0"):
         best_adjusted(search, 1, 5, lambda event, rows: 2.0, (0.99, 1.0))
-    with pytest.raises(UsageError, match="between 0 and a finite most"):
+    with pytest.raises(UsageError, match="between 0 and a finite number"):
         best_adjusted(search, 1, 5, lambda event, rows: 1.0, (2.0, 1.0))
     with pytest.raises(UsageError, match="one for each of 10"):
         best_adjusted(search, 1, 5, lambda event, rows: [1.0, 1.0], (0.0, 1.0))
@@ -430,7 +430,7 @@ def test_only_a_second_s_answers_are_held_if_events_are_in_order():
         assert early + len(rest) == 5 * seconds
         assert len(rest) == (5 if ordered else 5 * seconds)
         held[ordered] = cutting.max_held
-    with pytest.raises(UsageError, match="say in_order=False"):
+    with pytest.raises(UsageError, match="pass in_order=False"):
         RateLimiter(5, in_order=True).add(notices.take(np.arange(len(notices))[::-1]))
     assert held[True] <= 2 * 5 + 3
     assert 5 * seconds <= held[False] <= 8 * seconds
@@ -473,15 +473,15 @@ def test_why_a_rank():
         np.zeros((5, 2)), [[9, 9], [9, 9], [9, 9], [1, 1], [1, 9]], scores=[1, 3, 3, 9, 5]
     )
     point = np.array([5.0, 5.0])
-    assert explain_rank(boxes, 1, point).verdict == "1st: score 3; no better one holds this event"
+    assert explain_rank(boxes, 1, point).verdict == "1st: score 3; no better one matches this event"
     assert explain_rank(boxes, 2, point).verdict == (
-        "2nd: score 3; 1 better one holds this event, 1 of them with the same score but earlier"
+        "2nd: score 3; 1 better one matches this event, 1 of them with the same score but earlier"
     )
-    assert explain_rank(boxes, 0, point).verdict == ("3rd: score 1; 2 better ones hold this event")
+    assert explain_rank(boxes, 0, point).verdict == ("3rd: score 1; 2 better ones match this event")
     assert explain_rank(boxes, 3, point).verdict == "not ranked: it doesn't hold this event"
     relaxed = explain_rank(boxes, 4, point, relaxed=True)
     assert (relaxed.rank, relaxed.score, relaxed.better, relaxed.level) == (4, 1.0, 3, 0)
-    assert "nothing that it mentions" in explain_rank(boxes, 3, point, relaxed=True).verdict
+    assert "none of its conditions" in explain_rank(boxes, 3, point, relaxed=True).verdict
     eleven = Boxes.of(np.zeros((11, 1)), np.ones((11, 1)))
     assert explain_rank(eleven, 10, np.array([0.5])).verdict.startswith("11th: ")
     assert Scan(boxes).exact(point, 1).rows.tolist() == [1]

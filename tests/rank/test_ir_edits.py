@@ -108,7 +108,7 @@ def test_rows_that_are_not_there_are_rejected() -> None:
     trees = IrTrees(drawn(np.random.default_rng(1), 5, 2))
     trees.delete(3)
     for rows in (3, 5, -1, [0, 0]):
-        with pytest.raises(UsageError, match="rows are deleted once"):
+        with pytest.raises(UsageError, match="rows to delete must exist"):
             trees.delete(rows)
     with pytest.raises(UsageError, match="this set has 2 attributes; given: 1"):
         trees.insert(Boxes.of(np.zeros((1, 1)), np.ones((1, 1))))

@@ -161,7 +161,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/space.toml").write_text("of `rangecast generate`")
     (tmp_path / "thesis.txt").write_text("do not lose")
-    with pytest.raises(FileError, match="isn't empty, and no earlier demo is in it"):
+    with pytest.raises(FileError, match="is not empty and has no earlier demo in it"):
         demo(5, 5, seed=1, output=tmp_path, master=None)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "thesis.txt"]
     assert (tmp_path / "data/space.toml").exists()

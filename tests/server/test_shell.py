@@ -123,8 +123,8 @@ def test_a_file_of_subscriptions(cli: Cli, client: Client, tmp_path: Path) -> No
         ((*load, "price < 3"), "one of them"),
         (("subscribe",), "one of them"),
         (("subscribe", "fences.csv"), "--file fences.csv"),
-        ((*load, "--id", "x"), "--id is for one filter"),
-        ((*load, "--follow"), "--follow is for one filter"),
+        ((*load, "--id", "x"), "--id is only for a single filter"),
+        ((*load, "--follow"), "--follow is only for a single filter"),
         (("subscribe", "price < 3", "--rejected", "no.csv"), "--rejected requires --file"),
         (("subscribe", "--file", "none.csv"), "no such file"),
         ((*load, "--rejected", "none/no.csv"), "none"),
@@ -150,7 +150,7 @@ def test_consumers_are_listed_and_deleted(cli: Cli, client: Client) -> None:
     assert {one["name"]: one["lag"] for one in found} == lag
     assert len(json.loads(cli("consumers", "other", "--json").stdout)["consumers"]) == 1
     assert "no consumer 'none'" in cli("consumers", "other", "none", "--delete", code=2).stderr
-    assert "needs the names" in cli("consumers", "--delete", code=2).stderr
+    assert "requires the names" in cli("consumers", "--delete", code=2).stderr
     assert len(client.consumers()) == 2  # all of them must be there before one is deleted
     assert cli("consumers", "--delete", "alerts").stdout == "deleted: alerts\n"
     assert json.loads(cli("consumers", "--delete", "other", "--json").stdout) == {

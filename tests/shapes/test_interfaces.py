@@ -222,12 +222,12 @@ def test_a_summary_loses_no_event(data, engine):
             assert summary.may_match(values)
     with pytest.raises(UsageError, match="name its coordinates, 'lon' and 'lat'"):
         Summary(space, attributes=["position"])
-    with pytest.raises(UsageError, match="takes no space with locations"):
+    with pytest.raises(UsageError, match="doesn't support locations"):
         ExactSummary(space)
 
 
 def test_a_board_rejects_shapes(data):
-    with pytest.raises(UsageError, match="interests of a board take no shapes"):
+    with pytest.raises(UsageError, match="interests of a board don't support shapes"):
         Board(2, space=Space.load(data / "space.toml"))
 
 

@@ -254,6 +254,6 @@ def test_workers_verify_lists_over_a_space(cli, spark, tmp_path):
 
 def test_messages_are_made_by_one_process(cli, spark, board):
     said = cli("notify", *board, "--engine", "spark", code=2).stderr
-    assert "--engine spark would do nothing: one process makes the messages" in said
+    assert "--engine spark has no effect here: one process computes the messages" in said
     said = cli("notify", *board, "--master", "local[1]", code=2).stderr
     assert "--engine is local" in said

@@ -189,7 +189,7 @@ def test_the_data_source_reads_versions(spark, tmp_path):
             ids(version=version)
     with pytest.raises(Exception, match="is a single snapshot"):
         spark.read.format("rangecast").option("version", 1).load(str(versions.path(1))).collect()
-    with pytest.raises(Exception, match="holds no version"):
+    with pytest.raises(Exception, match="contains no version"):
         spark.read.format("rangecast").load(str(tmp_path / "none")).collect()
     with pytest.raises(Exception, match="give a folder"):
         spark.read.format("rangecast").load().collect()

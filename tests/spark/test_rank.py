@@ -196,7 +196,7 @@ def test_a_limit_per_event_and_per_second(spark, max_worker_memory, relaxed):
         assert sorted((row.asDict() for row in found.collect()), key=order) == wanted
     with pytest.raises(UsageError, match="hint: give both, or neither"):
         rank(events, subscriptions, space, time_attribute="at")
-    with pytest.raises(UsageError, match="is no timestamp"):
+    with pytest.raises(UsageError, match="isn't a timestamp"):
         rank(events, subscriptions, space, time_attribute="x", max_per_second=5)
     with pytest.raises(UsageError, match="max_per_second drops rows, and output='arrays' has none"):
         rank(events, subscriptions, space, time_attribute="at", max_per_second=5, output="arrays")

@@ -55,7 +55,7 @@ def test_a_typo_is_named_first(spark):
     events = spark.createDataFrame([(1, 5.0, 6.0)], "id long, price double, Prise double")
     with pytest.raises(UsageError) as caught:
         _match(spark, events)
-    meant = "rename it to 'price'; if it is no typo, ignore_unknown=True ignores it"
+    meant = "rename it to 'price'; if it isn't a typo, ignore_unknown=True ignores it"
     assert str(caught.value).endswith(f"\n  hint: {meant}")
     events = spark.createDataFrame([(1, 5.0, 6.0)], "id long, price double, price_lo double")
     with pytest.raises(UsageError, match="rank takes such columns with span="):

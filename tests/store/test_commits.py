@@ -141,7 +141,7 @@ def test_a_folder_with_other_things_is_rejected(tmp_path):
 def test_two_writers_at_once_are_rejected(tmp_path):
     with (
         CommittedFolder(tmp_path / "matches", "s"),
-        pytest.raises(UsageError, match="another process writes there"),
+        pytest.raises(UsageError, match="another process is writing there"),
     ):
         write(tmp_path, 0)
     write(tmp_path, 0)

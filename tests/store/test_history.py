@@ -95,7 +95,7 @@ def test_versions_of_a_store_have_a_history(tmp_path: Path) -> None:
     event = {"a": 7, "b": 4}
     assert [history.match(event, as_of=number) for number in numbers] == [[2], [2, 1], [2, 3]]
     assert history.versions == 4, "what didn't change is one version"
-    with pytest.raises(UsageError, match="there are no versions"):
+    with pytest.raises(UsageError, match="no history without versions"):
         History.of(Versions(tmp_path / "none"))
 
 

@@ -279,7 +279,7 @@ def test_a_file_with_other_columns_stops_before_anything_is_committed(tmp_path):
         edits.apply()
     (tmp_path / "e" / "1.jsonl").unlink()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "e" / "2.parquet")
-    with pytest.raises(FileError, match="edits need 'id' and 'op'"):
+    with pytest.raises(FileError, match="edits require 'id' and 'op'"):
         edits.apply()
     assert versions.all() == []
 

@@ -172,7 +172,7 @@ def test_a_summary_loses_no_event(data, engine):
     narrow.subscribe("one", "title like 'm%'")
     assert narrow.may_match({"title": "max", "price": 1})
     assert not narrow.may_match({"title": "Zzz", "price": 1})
-    with pytest.raises(UsageError, match="takes no space with locations, texts or arithmetic"):
+    with pytest.raises(UsageError, match="doesn't support locations, texts or arithmetic"):
         ExactSummary(space)
 
 

@@ -251,7 +251,7 @@ def test_hostile_patterns_take_linear_time(pattern, text, expected):
         ("price contains 'a'", "'price' is a number, which has no patterns"),
         ("nothing like 'a'", "no attribute 'nothing'"),
         ("title = 'a' ignore", "expected 'case' behind 'ignore'"),
-        ("words(title) with 'a'", "expected 'has' behind words"),
+        ("words(title) with 'a'", "expected 'has' after words"),
         ("title like 'A%' and title like 'B%'", "no value of 'title' satisfies it"),
         ("`title patterns` = 'a'", "'title patterns' has no values"),
     ],
@@ -310,7 +310,7 @@ def test_the_texts_of_a_large_batch_live_as_long_as_its_points(monkeypatch):
     for number in range(20_000):
         text_store.TEXTS.put(f"{number}" * 30)
     assert text_store.TEXTS._size < 3 << 20
-    with pytest.raises(UsageError, match="no longer there"):
+    with pytest.raises(UsageError, match="no longer cached"):
         engine.match_points(points)
 
 

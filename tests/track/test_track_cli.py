@@ -159,7 +159,7 @@ def test_rules_and_policies_of_a_file(tmp_path: Path, cli: Any):
     ("text", "message"),
     [
         ("[rule", "can't be read"),
-        ("[ruls]", "there is no table 'ruls'"),
+        ("[ruls]", "unknown table 'ruls'"),
         ("[rule]\nfr = 1", "table 'rule'"),
         ("[rules.high]\nfor = 'soon'", "takes a length of time"),
         ("[policy]\ndigest = 1", "table 'policy'"),
@@ -187,11 +187,11 @@ class _Named:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--dwell", "1 min"], "--dwell is for --track"),
+        (["--dwell", "1 min"], "--dwell requires --track"),
         (["--track", "truck"], "events have no such column"),
         (["--track", "key", "--time", "value"], "the space has no such timestamp"),
         (["--track", "key", "--dwell", "soon"], "dwell takes a length of time"),
-        (["--track", "key", "--keep", "value"], "--track doesn't go with --keep"),
+        (["--track", "key", "--keep", "value"], "--track can't be combined with --keep"),
     ],
 )
 def test_mistakes_are_named(options, message, files: Path, cli: Any):

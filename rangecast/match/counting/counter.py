@@ -146,7 +146,7 @@ class Counter:
         """Return how many subscriptions match each event, (events, d)."""
         events = as_points(points, self.dimensions)
         if has_nan(events):
-            raise UsageError("events hold no NaN")
+            raise UsageError("events must not contain NaN")
         counts = np.full(len(events), self._everywhere, np.int64)
         for group in self._groups:
             group.add_to(counts, events)

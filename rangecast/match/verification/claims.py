@@ -41,7 +41,7 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
     are_lists = "subscriptions" in names
     if "event" not in names or are_lists == ("subscription" in names):
         raise FileError(
-            "a result has the columns 'event' and 'subscription', or 'event' and "
+            "a result must have the columns 'event' and 'subscription', or 'event' and "
             f"'subscriptions' (lists); found: {', '.join(names)}"
         )
     events = batch.column("event")
@@ -49,7 +49,9 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
         return Rows(events, np.ones(len(events), np.int64), batch.column("subscription"), False)
     lists = batch.column("subscriptions")
     if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
-        raise FileError(f"the column 'subscriptions' of a result holds lists; found: {lists.type}")
+        raise FileError(
+            f"the column 'subscriptions' of a result must contain lists; found: {lists.type}"
+        )
     sizes = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     return Rows(events, sizes, lists.flatten(), True)
 

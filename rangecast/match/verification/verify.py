@@ -81,12 +81,12 @@ class Verdict:
         return {
             "pairs missing": self.missing_pairs,
             "pairs that don't match": self.extra_pairs,
-            "pairs there twice": self.pairs_twice,
+            "duplicate pairs": self.pairs_twice,
             "rows with an unknown event": self.unknown_events,
             "pairs with an unknown subscription": self.unknown_subscriptions,
             "events without a row": self.absent_events,
             "events with several rows": self.events_twice,
-            "events under several versions": self.events_of_several_versions,
+            "events with several versions": self.events_of_several_versions,
         }
 
 
@@ -104,7 +104,7 @@ def verify(
     one under any number.
     """
     if not sets:
-        raise UsageError("there is no set of subscriptions to compare with")
+        raise UsageError("no subscriptions to compare with")
     batches = [event.ids for event in events(next(iter(sets.values()))[1])]
     ids = pa.concat_arrays(batches) if batches else pa.array([], pa.int64())
     names, numbers = _numbered([boxes.ids for boxes, _ in sets.values()])
@@ -220,7 +220,7 @@ class _Result:
         if "version" not in batch.schema.names:
             raise FileError(
                 f"the subscriptions have {len(self._labels)} versions, and the result has no "
-                f"column 'version' that says which one answered; found: {batch.schema.names}"
+                f"column 'version' that names the one used; found: {batch.schema.names}"
             )
         label = batch.column("version").cast(pa.int64()).fill_null(_SEVERAL).to_numpy()
         strange = np.setdiff1d(label, self._labels)

@@ -36,7 +36,9 @@ def bounding_boxes(subscriptions: Any, space: Space, max_boxes: int) -> Boxes:
     subscriptions   as `Engine.subscribe_many` takes them
     """
     if max_boxes < 1:
-        raise UsageError(f"there is at least one bounding box; given as the maximum: {max_boxes}")
+        raise UsageError(
+            f"the maximum number of bounding boxes must be at least 1; given: {max_boxes}"
+        )
     boxes = as_boxes(subscriptions, space)
     first, last, counts = _cells(boxes)
     order = _order(boxes, first, last)

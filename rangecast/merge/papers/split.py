@@ -62,7 +62,7 @@ class SplitSummary(SubscriptionSet):
         if not subsets:
             raise UsageError("subsets need at least one subset of attributes")
         if combine not in ("all", "any"):
-            raise UsageError(f"combine takes 'all' or 'any'; given: {combine!r}")
+            raise UsageError(f"combine must be 'all' or 'any'; given: {combine!r}")
         self.combine = combine
         self.summaries = [Summary(self.space, attributes=some, **options) for some in subsets]
         self._unbounded = 0

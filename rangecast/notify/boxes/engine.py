@@ -50,7 +50,7 @@ class BoxEngine(BoardEngine):
         """Check the options; return the table reader and the painter."""
         options = self.options
         if options.epsilon is not None or options.sketch is not None:
-            raise UsageError("epsilon and sketch are for boards without a space")
+            raise UsageError("epsilon and sketch are only for boards without a space")
         return SpaceTables(self.space), BoxPainter(options.k, self._d, dense=options.is_dense)
 
     # ---- interests
@@ -135,7 +135,7 @@ class BoxEngine(BoardEngine):
             )
         if not isinstance(position, Mapping):
             raise UsageError(
-                f"a position is a dict of values by attribute; given: {abbreviate(position)}\n"
+                f"a position must be a dict of values by attribute; given: {abbreviate(position)}\n"
                 f"  hint: give {{{self.space.names[0]!r}: ...}}"
             )
         point = encode_event(position, self.space, by_name=True).tolist()
@@ -185,14 +185,14 @@ class BoxEngine(BoardEngine):
 
     def plan(self, slots: list[int]) -> tuple[str, str]:
         if self.options.is_dense:
-            return "dense", f"from the objects alone; beyond {MAX_DENSE:,} boxes, like sparse"
+            return "dense", f"uses only the objects; beyond {MAX_DENSE:,} boxes, like sparse"
         sample = self.objects.of(slots[:: max(1, len(slots) // _SAMPLED)])[0]
         near = sum(self._painter.near(self.tree, index) for index in sample) / max(1, len(sample))
         few = self._painter.few
-        why = f"an object lies in {near:,.0f} interests, as {len(sample):,} objects say"
+        why = f"an object lies in {near:,.0f} interests, on average of {len(sample):,} objects"
         if near > few:
-            return "regions", f"{why}; the lists of up to {few:,} would be worked out one by one"
-        return "lists", f"{why}; from {few + 1:,} on they would be walked as regions"
+            return "regions", f"{why}; the lists of up to {few:,} would be computed one by one"
+        return "lists", f"{why}; from {few + 1:,} on, they would be traversed as regions"
 
     @property
     def work(self) -> Any:

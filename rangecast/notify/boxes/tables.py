@@ -27,24 +27,24 @@ def _check(space: Space) -> None:
     for attribute in space:
         if attribute.name in _RESERVED:
             raise UsageError(
-                f"an attribute called {attribute.name!r} can't be distinguished from the "
-                "column of that name\n  hint: rename the attribute"
+                f"an attribute called {attribute.name!r} conflicts with the column of that name\n"
+                "  hint: rename the attribute"
             )
         if isinstance(attribute, Place):
             x, y = (axis.name for axis in attribute.coordinates)
             raise UsageError(
-                f"{attribute.name!r} is a {attribute.type}, and interests of a board take no "
-                f"shapes\n  hint: leave it out, and make {x!r} and {y!r} numbers"
+                f"{attribute.name!r} is a {attribute.type}, but interests of a board don't "
+                f"support shapes\n  hint: leave it out, and make {x!r} and {y!r} numbers"
             )
         if isinstance(attribute, Arithmetic):
             raise UsageError(
-                f"{attribute.name!r} is arithmetic, which interests of a board don't take\n"
-                "  hint: leave it out, or compute it into an attribute of objects"
+                f"{attribute.name!r} is arithmetic, which interests of a board don't support\n"
+                "  hint: leave it out, or compute it beforehand, as an attribute of objects"
             )
         if isinstance(attribute, String):
             raise UsageError(
-                f"{attribute.name!r} is a string, and its words are numbered as interests mention "
-                "them, which may be after an object with that word came\n"
+                f"{attribute.name!r} is a string, whose words are numbered as interests mention "
+                "them, possibly after an object with that word was added\n"
                 "  hint: make it a category, which lists its values"
             )
 

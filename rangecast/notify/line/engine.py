@@ -39,11 +39,11 @@ class LineEngine(BoardEngine):
         if options.upper_bound_attribute is not None:
             raise UsageError(
                 f"upper_bound_attribute={options.upper_bound_attribute!r} is an attribute of a "
-                "space, and there is no space\n"
+                "space, but there is no space\n"
                 "  hint: give the space, or leave out upper_bound_attribute"
             )
         if options.sketch is not None and options.is_dense:
-            raise UsageError("a sketch is for 'sparse' alone: 'dense' doesn't look at interests")
+            raise UsageError("a sketch is only for 'sparse': 'dense' doesn't use interests")
         self.tables = LineTables()
         self._painter = Painter(options.k, options.groups, uses_interests=not options.is_dense)
         self.watch(Interests())
@@ -66,7 +66,7 @@ class LineEngine(BoardEngine):
     def boxes(self, where: tuple[Any, ...]) -> F64:
         """Return lo and hi; None or missing is unbounded."""
         if len(where) > 2:
-            raise UsageError(f"a range is lo and hi; given: {', '.join(map(repr, where))}")
+            raise UsageError(f"a range must be lo and hi; given: {', '.join(map(repr, where))}")
         lo, hi = (*where, None, None)[:2]
         low = -math.inf if lo is None else check_finite("lo", lo)
         high = math.inf if hi is None else check_finite("hi", hi)

@@ -46,7 +46,7 @@ class UpperBoundEngine(BoxEngine):
     def _tools(self) -> tuple[UpperBoundTables, UpperBoundPainter]:
         options = self.options
         if options.sketch is not None:
-            raise UsageError("a sketch is for boards without a space")
+            raise UsageError("a sketch is only for boards without a space")
         assert options.upper_bound_attribute is not None
         tables = UpperBoundTables(self.space, options.upper_bound_attribute)
         painter = UpperBoundPainter(
@@ -66,9 +66,9 @@ class UpperBoundEngine(BoxEngine):
 
     def plan(self, slots: list[int]) -> tuple[str, str]:
         if self.options.is_dense:
-            return "dense", f"from the objects alone; beyond {MAX_BOXES:,} boxes, like sparse"
+            return "dense", f"uses only the objects; beyond {MAX_BOXES:,} boxes, like sparse"
         bounded, other = self.tables.attribute, self.space.names[self.tables.axis]
-        return "sweep", f"{bounded} has upper bounds alone: staircases over {other}, swept upwards"
+        return "sweep", f"{bounded} has only upper bounds: staircases over {other}, swept upwards"
 
     @property
     def work(self) -> UpperBoundWork:

@@ -22,14 +22,14 @@ class UpperBoundTables(SpaceTables):
         if attribute not in names:
             known = did_you_mean(str(attribute), names)
             raise UsageError(
-                f"upper_bound_attribute is {attribute!r}, which is no attribute of the space: "
+                f"upper_bound_attribute is {attribute!r}, which isn't an attribute of the space: "
                 f"{known}"
             )
         if len(space) != 2:
             raise UsageError(
-                f"a board with upper_bound_attribute has two attributes; the space has "
+                f"a board with upper_bound_attribute must have two attributes; the space has "
                 f"{len(space)}: "
-                f"{', '.join(names)}\n  hint: leave it out, or take a space of two of them"
+                f"{', '.join(names)}\n  hint: leave it out, or use a space with two of them"
             )
         if not space[attribute].ordered:
             raise UsageError(
@@ -53,7 +53,7 @@ class UpperBoundTables(SpaceTables):
         """Error message for a lower bound, with a hint."""
         return (
             f"interests have no lower bound on {self.attribute!r}, the upper_bound_attribute",
-            f"write {self.attribute} <= ... alone, or leave out upper_bound_attribute",
+            f"write only {self.attribute} <= ..., or leave out upper_bound_attribute",
         )
 
     def _part(self, rows: Rows) -> Part:

@@ -192,8 +192,8 @@ class Broker(LinkHandlers, EventHandlers):
     def _close_over(self, now: float, link: Link, error: JournalError) -> None:
         """Close the link that needs an unreadable part of the log; other links may not need it."""
         self.counts["links closed as the log can't be read"] += 1
-        self._alarm("log", f"link {link.name} is closed: {error}", link)
-        self._out.append(ports.Close(link.name, "the log here can't be read"))
+        self._alarm("log", f"link {link.name} was closed: {error}", link)
+        self._out.append(ports.Close(link.name, "the local log can't be read"))
         self._link_down(now, ports.LinkDown(link.name))
 
     def _received(self, now: float, input_: ports.Received) -> None:
@@ -299,8 +299,8 @@ class Broker(LinkHandlers, EventHandlers):
         if limit is None or now - link.last_frame_at <= limit:
             return False
         self.counts["links closed as silent"] += 1
-        text = f"nothing came for {limit:g} seconds"
-        self._alarm("silence", f"link {link.name} is closed: {text}", link)
+        text = f"nothing was received for {limit:g} seconds"
+        self._alarm("silence", f"link {link.name} was closed: {text}", link)
         self._out.append(ports.Close(link.name, text))
         self._link_down(now, ports.LinkDown(link.name))
         return True

@@ -137,9 +137,9 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
     n, d = len(frame.numbers), len(space)
     rising = [frame.after, *frame.numbers, frame.upto + 1]
     if not n:
-        raise FrameError("a frame of events has none")
+        raise FrameError("a frame of events is empty")
     if any(low >= high for low, high in pairwise(rising)):
-        raise FrameError("the numbers of events don't rise")
+        raise FrameError("the numbers of events don't increase")
     if len(frame.ids) != n or {len(frame.priorities), len(frame.texts)} - {0, n}:
         raise FrameError(
             f"{n} events, {len(frame.ids)} ids, {len(frame.priorities)} priorities, "
@@ -149,10 +149,10 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
         raise FrameError(f"{len(frame.points)} bytes are not {n} points of {d} coordinates")
     points = np.frombuffer(frame.points, _POINTS).astype(np.float64).reshape(n, d)
     if np.isnan(points).any() or np.isneginf(points).any():
-        raise FrameError("a coordinate is a number, or missing")
+        raise FrameError("a coordinate must be a number, or missing")
     strings = [attribute.name for attribute in space if isinstance(attribute, String)]
     if list(frame.words) != strings or any(len(texts) != n for texts in frame.words.values()):
-        raise FrameError(f"events have {n} values of each of {strings}, in this order")
+        raise FrameError(f"events must have {n} values of each of {strings}, in this order")
     block = Block(
         frame.origin,
         frame.after,
@@ -181,7 +181,7 @@ def _later(block: Block, after: int) -> Block:
     """Return the events of a block after a number."""
     cut = bisect_right(block.numbers, after)
     if cut == len(block):
-        raise FrameError("events after all that came before are said to be there, and aren't")
+        raise FrameError("the frame refers to later events that don't exist")
     return Block(
         block.origin,
         after,

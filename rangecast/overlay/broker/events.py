@@ -31,10 +31,10 @@ class EventHandlers(BrokerState):
         if is_mine or is_second:
             # Each path lets all through that is wanted here, so the first one to come is enough.
             self.counts["cycles found"] += 1
-            self._alarm("cycle", f"events of {frame.origin} also come over {link.name}", link)
+            self._alarm("cycle", f"events of {frame.origin} also arrive over {link.name}", link)
         if frame.hops > self.settings.max_hops:
             self.counts["events past the limit of hops"] += len(frame.numbers)
-            self._alarm("hops", f"events of {frame.origin} took {frame.hops} links", link)
+            self._alarm("hops", f"events of {frame.origin} took {frame.hops} hops", link)
             return
         got = self._number if is_mine else self._got.get(frame.origin, 0)
         if is_mine:

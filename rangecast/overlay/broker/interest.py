@@ -61,7 +61,7 @@ class InterestHandlers(BrokerState):
                 raise UsageError(
                     f"the filter of subscription {name!r:.80} takes {item_size(wanted.item):,} "
                     f"bytes, more than a frame can hold\n  expected: at most {MAX_CONTENT:,}\n"
-                    "  hint: make several subscriptions of it; nothing was done"
+                    "  hint: split it into several subscriptions; nothing was changed"
                 )
         return named
 

@@ -94,12 +94,12 @@ class LinkHandlers(InterestHandlers):
         if frame.incarnation < link.peer and link.is_greeted:
             raise FrameError(f"incarnation {frame.incarnation} after {link.peer}")
         if len(frame.reach) > self.settings.max_origins:
-            raise FrameError(f"{len(frame.reach):,} brokers are said to be behind it")
+            raise FrameError(f"{len(frame.reach):,} brokers are announced behind it")
         wrong = self._wrong_with(link, frame)
         if wrong:
             kind, text = wrong
             self.counts["links rejected"] += 1
-            self._alarm(kind, f"link {link.name} is rejected: {text}", link)
+            self._alarm(kind, f"link {link.name} was rejected: {text}", link)
             self._send(link, Reject(kind=kind, why=text[:2000]))
             self._out.append(ports.Close(link.name, text))
             self._give_up(now, link, kind, text)
@@ -109,8 +109,11 @@ class LinkHandlers(InterestHandlers):
             self._out.append(ports.Accepted(link.name, frame.log))
         if frame.incarnation < link.peer:
             self.counts["incarnations that went back"] += 1
-            text = f"link {link.name}: its incarnation {frame.incarnation} was {link.peer} before"
-            self._alarm("clock", f"{text}: its clock went back", link)
+            text = (
+                f"link {link.name}: its incarnation is {frame.incarnation}, and was "
+                f"{link.peer} before"
+            )
+            self._alarm("clock", f"{text}: its clock was set back", link)
             link.received.restarted()
         if frame.incarnation != link.peer:
             self._propagation.restarted(link.name)
@@ -141,14 +144,14 @@ class LinkHandlers(InterestHandlers):
         if frame.protocol != PROTOCOL:
             return "protocol", f"protocol {frame.protocol}; here: {PROTOCOL}"
         if frame.space != self._space_digest:
-            return "space", f"the space has digest {frame.space}; here: {self._space_digest}"
+            return "space", f"the space has digest {frame.space}; expected: {self._space_digest}"
         if frame.broker != link.name:
-            return "name", f"the broker there is {frame.broker!r}"
+            return "name", f"the peer is the broker {frame.broker!r}"
         if link.log and frame.log != link.log:
             return "identity", (
-                f"the log of {link.name} is {frame.log or 'without a name'}; the one that is known "
-                f"under this name is {link.log}\n  hint: another server has this name; or if that "
-                f"one is gone for good, delete the link to {link.name} here"
+                f"the log of {link.name} is {frame.log or 'without a name'}; the log known under "
+                f"this name is {link.log}\n  hint: another server uses this name; if the old one "
+                f"is gone for good, delete the link to {link.name} here"
             )
         here = {self.name}
         for other in self.links.values():
@@ -158,8 +161,8 @@ class LinkHandlers(InterestHandlers):
         if twice:
             self.counts["cycles rejected"] += 1
             return "cycle", (
-                f"{', '.join(twice[:5])} can be reached without it\n"
-                "  hint: take one link of the cycle away, and delete it at both ends"
+                f"{', '.join(twice[:5])} can already be reached without it\n"
+                "  hint: remove one link of the cycle, at both ends"
             )
         return None
 
@@ -190,7 +193,7 @@ class LinkHandlers(InterestHandlers):
                 self._propagation.wait_for(link)
 
     def _rejected(self, now: float, link: Link, frame: Reject) -> None:
-        text = f"{link.name} rejects the link: {frame.why}"
+        text = f"{link.name} rejected the link: {frame.why}"
         self.counts["links rejected there"] += 1
         self._alarm(frame.kind, text, link)
         self._out.append(ports.Close(link.name, text))
@@ -209,7 +212,7 @@ class LinkHandlers(InterestHandlers):
         return (
             f"a server with another log is linked here as {hello.broker!r}: {link.log} in epoch "
             f"{link.epoch}; given: {hello.log} in epoch {(hello.epochs or [''])[0]}\n"
-            "  hint: give every server a name of its own; stop the one that isn't meant"
+            "  hint: give every server a unique name; stop the wrong one"
         )
 
     def _compare_disks(self, link: Link, frame: Hello) -> None:
@@ -232,9 +235,9 @@ class LinkHandlers(InterestHandlers):
         if mark is not None and (not mark or not frame.mark or mark == frame.mark):
             return
         if upto > max(self._number, _HIGHEST):
-            raise FrameError(f"it has events of {self.name} up to {upto}, which can't be")
+            raise FrameError(f"it claims events of {self.name} up to {upto}, which is impossible")
         self.counts["histories that parted"] += 1
-        text = f"it has events of {self.name} up to {upto} that aren't in the log here"
+        text = f"it has events of {self.name} up to {upto} that the local log lacks"
         self._alarm("history", f"link {link.name}: {text}: this log is an older copy", link)
         link.lose()
         if upto > self._number:

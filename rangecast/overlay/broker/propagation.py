@@ -55,7 +55,7 @@ class Propagation:
         """Register a query of a client."""
         if self._waiting[CLIENTS] >= self._max_questions:
             raise UsageError(
-                f"{self._max_questions:,} questions wait for an answer, as many as may\n"
+                f"{self._max_questions:,} questions are pending, the maximum\n"
                 "  hint: wait for some IsPropagated, or raise Settings.max_questions"
             )
         self._count += 1

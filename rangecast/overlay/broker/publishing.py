@@ -31,7 +31,7 @@ def published(
         words = input_.words or {}
         if list(words) != strings:
             raise UsageError(
-                f"with points, words are given for the string attributes {strings}, in this "
+                f"points require words for the string attributes {strings}, in this "
                 f"order; given: {list(words)}"
             )
     else:
@@ -68,6 +68,6 @@ def published(
     if large is not None:
         raise UsageError(
             f"event {large[0]!r:.80} takes {large[1]:,} bytes, more than a frame can hold\n"
-            f"  expected: at most {MAX_CONTENT:,}\n  hint: shorten its texts; nothing was done"
+            f"  expected: at most {MAX_CONTENT:,}\n  hint: shorten its texts; nothing was published"
         )
     return block

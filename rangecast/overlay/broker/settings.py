@@ -89,10 +89,10 @@ class Settings:
                 check_integer(name, getattr(self, name), min_value=0)
         for name in ("withdraw_delay", "batch_delay"):
             if check_finite(name, getattr(self, name)) < 0:
-                raise UsageError(f"{name} is at least 0; given: {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 0; given: {getattr(self, name)}")
         if self.max_burst_bytes is not None:
             check_integer("max_burst_bytes", self.max_burst_bytes)
         for name in ("heartbeat_interval", "retry_timeout", "silence_timeout"):
             value = getattr(self, name)
             if (name == "retry_timeout" or value is not None) and check_finite(name, value) <= 0:
-                raise UsageError(f"{name} is above 0; given: {value}")
+                raise UsageError(f"{name} must be above 0; given: {value}")

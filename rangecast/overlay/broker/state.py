@@ -69,7 +69,7 @@ class BrokerState:
         identity: Identity,
     ):
         if incarnation < 1:
-            raise UsageError(f"an incarnation is at least 1; given: {incarnation}")
+            raise UsageError(f"an incarnation must be at least 1; given: {incarnation}")
         self.name = checked_name(name)
         self.identity = identity
         self.space = as_space(space)
@@ -214,5 +214,5 @@ class BrokerState:
 def checked_name(name: str) -> str:
     """Return the checked name of a broker, or of the link to it."""
     if not isinstance(name, str) or not 1 <= len(name) <= 200:
-        raise UsageError(f"a broker is named by a text of 1 to 200 characters; given: {name!r}")
+        raise UsageError(f"a broker's name must have 1 to 200 characters; given: {name!r}")
     return name

@@ -37,7 +37,7 @@ def space_digest(definition: str) -> str:
 
 def too_much(max_items: int, max_bytes: int) -> str:
     """Return the message to a neighbour whose interest exceeds the maximum."""
-    return f"a neighbour may say of {max_items:,} items and {max_bytes:,} bytes what it wants"
+    return f"a neighbour may advertise up to {max_items:,} items and {max_bytes:,} bytes"
 
 
 class ItemSet:
@@ -146,7 +146,7 @@ class ReceivedItems(ItemSet):
         elif new < (staged.incarnation, staged.version):
             return None, False
         elif (frame.parts, frame.digest) != (staged.parts, staged.digest):
-            raise FrameError("the parts of a snapshot don't agree on how many there are")
+            raise FrameError("the parts of a snapshot disagree on their number")
         if frame.part not in self._parts:
             self._staged_items += len(frame.items)
             self._staged_bytes += sum(map(item_size, frame.items))
@@ -160,7 +160,7 @@ class ReceivedItems(ItemSet):
         items = {item.name: item for some in parts for item in some}
         self._drop_staged()
         if sum(items) & _TOP != frame.digest:
-            raise FrameError("a snapshot doesn't have the digest that it says")
+            raise FrameError("a snapshot doesn't match its digest")
         return items, interrupted
 
     def swap(self, frame: Snapshot, items: dict[int, Item]) -> list[int]:

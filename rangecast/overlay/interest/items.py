@@ -173,7 +173,7 @@ def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:
         except FilterError as error:
             raise FrameError(f"an item has a filter that can't be read: {error}") from None
     if curve is None or not item.first <= item.last <= curve.top:
-        raise FrameError(f"the range {item.first} to {item.last} is not one of this broker's curve")
+        raise FrameError(f"the range {item.first} to {item.last} is not on this broker's curve")
     _check_name(item, (item.first, item.last))
     return Wanted(item, None)
 
@@ -181,7 +181,7 @@ def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:
 def _check_name(item: Item, content: object) -> None:
     """Reject a name that isn't the hash of the content."""
     if item.name != name_of(content):
-        raise FrameError(f"the name {item.name} is not that of its item")
+        raise FrameError(f"the name {item.name} doesn't match its item")
 
 
 def _check_boxes(packed: list[bytes], space: Space) -> None:
@@ -199,4 +199,4 @@ def _check_boxes(packed: list[bytes], space: Space) -> None:
     step, rise = np.diff(box, prepend=0), np.diff(axis.astype(np.int64), prepend=0)
     is_good &= np.where(is_first, box == 0, (step == 1) | ((step == 0) & (rise > 0)))
     if not is_good.all():
-        raise FrameError(f"a box has a term that it may not have: {terms[~is_good][0]}")
+        raise FrameError(f"a box has an invalid term: {terms[~is_good][0]}")

@@ -55,10 +55,10 @@ class Curve:
             self._axis = space.axis(words)
             attribute = space[words]
             if not isinstance(attribute, String):
-                raise UsageError(f"words are those of a string attribute; {words!r} is {attribute}")
+                raise UsageError(f"words require a string attribute; {words!r} is {attribute}")
             if cells.width + _BITS > 64 or self._axis in cells.axes:
                 raise UsageError(
-                    f"with words, cells are of other attributes and have at most {64 - _BITS} "
+                    f"with words, cells must be of other attributes and have at most {64 - _BITS} "
                     f"bits together; given: {cells.width} bits of attributes {cells.axes}"
                 )
             self._vocabulary = attribute.vocabulary

@@ -68,7 +68,7 @@ class Options:
                 f"unknown strategy {self.strategy!r}: {choices_hint(self.strategy, STRATEGIES)}"
             )
         if self.max_ranges < 1:
-            raise UsageError(f"a max_ranges is at least one range; given: {self.max_ranges}")
+            raise UsageError(f"max_ranges must be at least 1; given: {self.max_ranges}")
         if self.cells is None and self.strategy not in ("none", "covering"):
             raise UsageError(
                 f"the strategy {self.strategy!r} needs cells\n"

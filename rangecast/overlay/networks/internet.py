@@ -87,7 +87,7 @@ class Internet:
         """
         if nodes < 3 or degree_exponent <= 1 or not 0 <= leaf_share < 1:
             raise UsageError(
-                "an internet takes at least 3 nodes, a degree_exponent above 1 and a leaf_share "
+                "an internet requires at least 3 nodes, a degree_exponent above 1 and a leaf_share "
                 f"from 0 to below 1; given: {nodes}, {degree_exponent}, {leaf_share}"
             )
         rng = np.random.default_rng([check_integer("seed", seed, min_value=0), 0x1AE7])
@@ -101,8 +101,8 @@ class Internet:
         left = _tree(degree, rng.random(nodes), ends, open_ends)
         if left < 0:
             raise UsageError(
-                f"{ones:,} of {nodes:,} nodes have degree one, and the others have too few links "
-                "for them\n  hint: a smaller leaf_share, or a smaller degree_exponent"
+                f"{ones:,} of {nodes:,} nodes have degree one, but the others have too few links "
+                "for them\n  hint: use a smaller leaf_share, or a smaller degree_exponent"
             )
         rest = rng.permutation(open_ends[:left])
         rest = rest[: len(rest) // 2 * 2].reshape(-1, 2)
@@ -128,7 +128,7 @@ class Internet:
         if not _hops(self._first, self._other, np.ascontiguousarray(sources, np.int64), distances):
             raise UsageError(
                 f"some nodes are {FAR} links apart, or more\n"
-                "  hint: a smaller degree_exponent: more nodes have many links then"
+                "  hint: use a smaller degree_exponent, so that more nodes have many links"
             )
         return distances
 

@@ -91,7 +91,7 @@ def chosen_for(
     numbers = [name for name in names if not isinstance(space[name], String)]
     if not numbers:
         raise UsageError(
-            f"the strategy {strategy!r} needs an attribute that isn't a string\n"
+            f"the strategy {strategy!r} requires an attribute that isn't a string\n"
             "  hint: use covering or subsumption"
         )
     bound = np.ones(len(boxes.lo), np.bool_)

@@ -54,8 +54,8 @@ def read_commands(path: str | Path, table: Given) -> list[Edit]:
     todo = as_commands(path, table.space, kind)
     if todo.before is None:
         raise FileError(
-            f"{path}: commands need the columns before, command and id\n"
-            "  hint: say before which event each comes, by the row of the event, from 0"
+            f"{path}: commands require the columns before, command and id\n"
+            "  hint: before is the row of the event, from 0, that the command precedes"
         )
     rows = _whole(path, todo.before, len(table.points))
     filters = iter(filters_of(todo.boxes, table.space) if todo.boxes.rows else [])
@@ -70,11 +70,13 @@ def _whole(path: str | Path, values: list[Any], events: int) -> list[int]:
     try:
         rows = [int(value) for value in values]
     except (TypeError, ValueError):
-        raise FileError(f"{path}: before is the row of an event, a whole number from 0") from None
+        raise FileError(
+            f"{path}: before must be the row of an event, a whole number from 0"
+        ) from None
     for row in rows:
         if not 0 <= row <= events:
             raise FileError(
-                f"{path}: before is 0 to {events:,}, the number of events; given: {row}"
+                f"{path}: before must be 0 to {events:,}, the number of events; given: {row}"
             )
     return rows
 
@@ -155,7 +157,7 @@ class Scenario:
         if known == (edit.command == "subscribe"):
             wrong = "already exists" if known else "doesn't exist"
             raise UsageError(
-                f"a command before event {edit.before}: subscription {edit.id!r} {wrong}"
+                f"in a command before event {edit.before}: subscription {edit.id!r} {wrong}"
             )
         if edit.command == "unsubscribe":
             network.do(self.broker_of.pop(edit.id), ports.Unsubscribe([edit.id]))

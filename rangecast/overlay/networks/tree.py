@@ -22,12 +22,12 @@ def tree_of(shape: str, brokers: int, seed: int = 0) -> Tree:
     balanced   each has two below it
     """
     if brokers < 1:
-        raise UsageError(f"a network has at least one broker; given: {brokers}")
+        raise UsageError(f"a network must have at least one broker; given: {brokers}")
     if shape == "random":
         rng = Random(seed)
         return [(rng.randrange(broker), broker) for broker in range(1, brokers)]
     if shape not in SHAPES:
-        raise UsageError(f"unknown shape of a tree {shape!r}: {choices_hint(shape, SHAPES)}")
+        raise UsageError(f"unknown tree shape {shape!r}: {choices_hint(shape, SHAPES)}")
     below = {"chain": 1, "star": brokers, "balanced": 2}[shape]
     return [((broker - 1) // below, broker) for broker in range(1, brokers)]
 

@@ -314,7 +314,7 @@ def decode_json(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Frame:
 
 def _decoded(decoder: Any, data: bytes | str, max_bytes: int) -> Any:
     if len(data) > max_bytes:
-        raise FrameError(f"a frame has at most {max_bytes:,} bytes; given: {len(data):,}")
+        raise FrameError(f"a frame may have at most {max_bytes:,} bytes; given: {len(data):,}")
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -154,7 +154,7 @@ class ZoneServer:
         """
         if len(region) != 1:
             raise UsageError(
-                f"a zone holds interests of one box; given: {len(region)} boxes\n"
+                f"a zone only takes interests of one box; given: {len(region)} boxes\n"
                 "  hint: subscribe its boxes one by one"
             )
         return tuple(region[0, self._axes].tolist())

@@ -74,8 +74,8 @@ class ZoneTraffic:
     def __init__(self, zones: ZoneMap, internet: Internet, interests: Interests, seed: int = 0):
         if len(zones) > internet.nodes:
             raise UsageError(
-                f"each broker is a node of the internet: {len(zones):,} don't fit into "
-                f"{internet.nodes:,} nodes\n  hint: fewer brokers, or more nodes"
+                f"each broker needs a node of the internet: {len(zones):,} don't fit into "
+                f"{internet.nodes:,} nodes\n  hint: use fewer brokers, or more nodes"
             )
         draw = np.random.default_rng([seed, 0xB40C]).choice
         self.nodes = draw(internet.nodes, len(zones), replace=False)

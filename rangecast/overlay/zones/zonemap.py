@@ -265,7 +265,7 @@ class ZoneMap:
 def _check_reached(zones: I64) -> None:
     if (zones < 0).any():
         raise UsageError(
-            f"no zone holds point {int(np.flatnonzero(zones < 0)[0])}: it has NaN, or the zones "
+            f"no zone contains point {int(np.flatnonzero(zones < 0)[0])}: it has NaN, or the zones "
             "don't tile the space"
         )
 

@@ -53,7 +53,7 @@ def _tree(axis: Axis, branching: int) -> AxisTree | None:
 def ir(boxes: Boxes, *, relaxed: bool = False, branching: int = BRANCHING) -> Source:
     """Build the IR-trees of all attributes."""
     if branching < 2:
-        raise UsageError(f"a page has at least 2 slots; given: {branching}")
+        raise UsageError(f"a page must have at least 2 slots; given: {branching}")
     trees = [_tree(axis, branching) for axis in axes_of(boxes, relaxed=relaxed)]
     return joined(trees, boxes, relaxed=relaxed)
 
@@ -213,7 +213,7 @@ class IrTrees(Trees):
         missing = which[~inside] if not inside.all() else which[~columns.is_live[which]]
         if len(missing) or len(np.unique(which)) < len(which):
             named = missing if len(missing) else which
-            raise UsageError(f"rows are deleted once, while they are there; given: {named[:5]}")
+            raise UsageError(f"rows to delete must exist and be distinct; given: {named[:5]}")
         spans = [np.arange(*columns.box_offsets[row : row + 2]) for row in which.tolist()]
         boxes = np.concatenate([np.zeros(0, np.int64), *spans])
         edits = Bundle(columns.edits_of(boxes))

@@ -40,12 +40,12 @@ def check_adjusted(
     flag("relaxed", relaxed)
     flag("probabilities", probabilities)
     if span not in (None, "overlap", "contain"):
-        raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
+        raise UsageError(f"span must be 'overlap' or 'contain'; given: {span!r}")
     if probabilities and (score_factors or relaxed or span == "overlap"):
         raise UsageError(
             "uncertain events are ranked exactly, by the subscriptions that contain them\n"
-            "  hint: with probabilities, give no score factors, no span or 'contain', and "
-            "don't rank relaxed"
+            "  hint: with probabilities, give no score factors, no span other than 'contain', and "
+            "no relaxed ranking"
         )
     if span is not None and relaxed:
         raise UsageError("events with spans are ranked exactly, not relaxed\n  hint: choose one")
@@ -67,7 +67,9 @@ def best_adjusted(
     check_k(k)
     least, most = bounds
     if not 0 <= least <= most < np.inf:
-        raise UsageError(f"a factor lies between 0 and a finite most; given: {least} to {most}")
+        raise UsageError(
+            f"factor bounds must be between 0 and a finite number; given: {least} to {most}"
+        )
     best: dict[int, tuple[I32, F64]] = {}
     todo, ask = np.arange(events), 2 * k
     work = Work()
@@ -99,12 +101,14 @@ def _checked_factors(values: npt.ArrayLike, count: int, least: float, most: floa
     factors = np.asarray(values, np.float64)
     if factors.shape not in ((), (count,)):
         raise UsageError(
-            f"a factor is one number, or one for each of {count} subscriptions; given: "
+            f"a factor must be one number, or one for each of {count} subscriptions; given: "
             f"{factors.shape}"
         )
     wrong = factors[~((least <= factors) & (factors <= most))]
     if len(wrong):
-        raise UsageError(f"a factor is said to lie between {least} and {most}; given: {wrong[0]}")
+        raise UsageError(
+            f"factors must be between the given bounds, {least} and {most}; given: {wrong[0]}"
+        )
     return factors
 
 
@@ -124,7 +128,7 @@ def best_uncertain(
     """
     lo, hi, sure = spans
     if sure.shape != lo.shape or not ((sure >= 0) & (sure <= 1)).all():
-        raise UsageError(f"probabilities lie between 0 and 1, of the shape {lo.shape}")
+        raise UsageError(f"probabilities must be between 0 and 1 and have the shape {lo.shape}")
 
     def factor(event: int, rows: I32) -> F64:
         boxes = boxes_of(rows)

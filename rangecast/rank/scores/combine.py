@@ -30,7 +30,7 @@ def check_combine(combine: str, *, relaxed: bool) -> None:
         raise UsageError(f"no combination {combine!r}: {choices_hint(combine, COMBINATIONS)}")
     if combine != "sum" and not relaxed:
         raise UsageError(
-            f"weights are combined in relaxed ranking only; given: combine={combine!r}\n"
+            f"weights are only combined in relaxed ranking; given: combine={combine!r}\n"
             "  hint: give relaxed=True (--relaxed in the shell) as well"
         )
 

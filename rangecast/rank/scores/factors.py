@@ -94,7 +94,7 @@ def read_factors(
         names = sorted(batch.columns)
         if names != sorted(COLUMNS):
             raise FileError(
-                f"{source.name}: factors have the columns {', '.join(COLUMNS)}; "
+                f"{source.name}: factors must have the columns {', '.join(COLUMNS)}; "
                 f"given: {', '.join(names)}\n  hint: rename or drop columns"
             )
         rows = Rows(source.name, batch, bad, source.place)
@@ -102,7 +102,7 @@ def read_factors(
         ids, missing = as_ids(batch.columns["subscription"], subscription_ids)
         for index in np.flatnonzero(missing & rows.good).tolist():
             rows.reject(index, "subscription", NO_ID)
-        factors = rows.needed(_FACTOR, "there is no factor")
+        factors = rows.needed(_FACTOR, "the factor is missing")
         good = pa.array(rows.good)
         events.append(rows.ids.filter(good))
         subscriptions.append(ids.filter(good))

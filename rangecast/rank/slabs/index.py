@@ -40,7 +40,7 @@ from rangecast.rank.slabs.lists import Fineness
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 
 Span = Literal["overlap", "contain"]
-SLABS_ALONE = "events with spans are ranked by the index 'slabs' alone"
+SLABS_ALONE = "only the index 'slabs' ranks events with spans"
 _FINENESS = Fineness()
 _NO_FLOOR = np.array([-np.inf])
 
@@ -86,12 +86,12 @@ class Slabs:
         span   `overlap`: a subscription must meet the span; `contain`: hold all of it.
         """
         if self.relaxed:
-            raise UsageError("events that are spans are ranked exactly; give relaxed=False")
+            raise UsageError("events with spans are ranked exactly; give relaxed=False")
         if span not in ("overlap", "contain"):
-            raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
+            raise UsageError(f"span must be 'overlap' or 'contain'; given: {span!r}")
         first, last = checked(lo, self.dimensions, k), checked(hi, self.dimensions, k)
         if first.shape != last.shape or not (first <= last).all():
-            raise UsageError("a span begins where it ends or before; some given don't")
+            raise UsageError("a span must not end before it begins")
         above, below = (last, first) if span == "overlap" else (first, last)
         return self._exact(above, below, k, liveness, is_span=True)
 

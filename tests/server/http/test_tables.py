@@ -165,7 +165,7 @@ def test_what_requests_before_have_saved_is_said(
     monkeypatch.setattr("rangecast.client.operations.many.BULK", 2)
     rows = [{"id": f"m{n}", "filter": "price < 5"} for n in range(3)] + [{"id": "z", "filter": "x"}]
     for given in (rows, pa.Table.from_pylist(rows)):
-        with pytest.raises(SubscribeError, match="2 are saved, by requests before; row 3: ") as no:
+        with pytest.raises(SubscribeError, match="2 were saved by earlier requests; row 3: ") as no:
             client.upsert_many(given)
         assert (no.value.accepted, [one.row for one in no.value.rejected]) == (2, [3])
 

@@ -150,7 +150,7 @@ def test_a_clock_that_went_back_loses_nothing_in_silence(
             publish(east, *range(100, 110))
         with serving(tmp_path, "east", hub) as east:
             until(lambda: links_up(hub) == ["east"] and links_up(east) == ["hub"])
-            assert "its clock went back" in alarms(hub)
+            assert "its clock was set back" in alarms(hub)
             publish(east, *range(110, 120))
             until(lambda: ids(hub)[-10:] == [*range(110, 120)])
             assert got(hub) == [*range(30), "link", *range(110, 120)]
@@ -210,7 +210,7 @@ def test_a_cycle_that_was_accepted_for_a_moment_blocks_nothing(tmp_path: Path) -
             until(lambda: "north" in links_up(hub))
             again = Hello(**_fields(hello) | {"reach": ["north", "east"]})
             socket.send(encode(again))  # it has found another way meanwhile
-            assert "can be reached without it" in told(socket)
+            assert "can already be reached without it" in told(socket)
         assert [one["broker"] for one in status(hub)["links"]] == ["east"]
         until(lambda: "link-north" not in HTTP.get(f"{hub}/v1/consumers").text)
         prepare(hub)
@@ -220,9 +220,9 @@ def test_a_cycle_that_was_accepted_for_a_moment_blocks_nothing(tmp_path: Path) -
             _want_all(socket)
             until(lambda: [one["wants"] for one in status(hub)["links"]][1:] == [1])
             socket.send(encode(again))
-            assert "can be reached without it" in told(socket)
+            assert "can already be reached without it" in told(socket)
         link = status(hub)["links"][1]
-        assert "delete it at both ends" in link["rejected"]
+        assert "at both ends" in link["rejected"]
         with Client(hub, space="s") as client:
             client.subscribe("more", "x >= 7", consumer="c")
             until(lambda: client.wait_until_propagated("more"))

@@ -89,11 +89,11 @@ def edges_of(edges: Sequence[npt.ArrayLike], axes: int) -> tuple[F64, F64]:
     frozen_edges = [frozen(some, np.float64) for some in edges]
     if len(frozen_edges) != axes:
         raise UsageError(
-            f"edges takes an array for each of {axes} axes; given: {len(frozen_edges)}"
+            f"edges must have an array for each of {axes} axes; given: {len(frozen_edges)}"
         )
     for some in frozen_edges:
         if not np.isfinite(some).all() or not (some[1:] > some[:-1]).all():
-            raise UsageError("edges are finite and ascend")
+            raise UsageError("edges must be finite and ascending")
     return frozen_edges[0], frozen_edges[1] if axes == 2 else frozen([], np.float64)
 
 

@@ -98,14 +98,14 @@ class HeldBoxes:
         rows_ = np.asarray(rows)
         wanted = np.unique(rows_)
         if rows_.dtype.kind not in "iu" and len(wanted):
-            raise UsageError(f"rows are whole numbers; given: {abbreviate(rows)}")
+            raise UsageError(f"rows must be whole numbers; given: {abbreviate(rows)}")
         wanted = wanted.astype(np.int64)  # numbers of any size, to be compared with those there are
         known = (wanted >= 0) & (wanted < self.rows)
         known[known] = ~self._is_deleted(wanted[known])
         if not known.all():
             raise UsageError(f"there is no row {wanted[~known][0]}, of {self.rows} in all")
         if len(wanted) < rows_.size:
-            raise UsageError(f"a row is given twice: {abbreviate(rows)}")
+            raise UsageError(f"a row appears twice: {abbreviate(rows)}")
         owner = self.bundle.arrays.owner[: self.count]
         same = wanted.astype(owner.dtype)  # else it would convert all owners
         first, last = (np.searchsorted(owner, same, side) for side in ("left", "right"))

@@ -207,13 +207,13 @@ class Vcr:
         bytes for every VCR there could be, True a table of those in use, of `slots` at first.
         """
         if not 2 <= cells <= _MAX_CELLS or pieces < 1 or (slots is not None and slots < 1):
-            takes = f"cells takes 2 to {_MAX_CELLS}, pieces and slots 1 or more"
+            takes = f"cells must be 2 to {_MAX_CELLS}, pieces and slots 1 or more"
             raise UsageError(f"{takes}; given: {cells}, {pieces}, {slots}")
         sample = Sample(boxes)
         axes = sample.axes(2) if axes is None else tuple(axes)
         if len(axes) not in (1, 2) or len(set(axes) & set(range(boxes.dimensions))) != len(axes):
             axes_ = f"{axes} of 0 .. {boxes.dimensions - 1}"
-            raise UsageError(f"axes takes one attribute or two different ones; given: {axes_}")
+            raise UsageError(f"axes must be one attribute or two different ones; given: {axes_}")
         if edges is None:
             edges = [edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], cells) for j in axes]
         cut_at = edges_of(edges, len(axes))
