@@ -115,7 +115,7 @@ def test_a_live_set_takes_spans():
 def test_an_index_that_takes_no_spans_says_so_at_once_and_what_to_do(rank_index):
     engine = Engine(Space([Number("x")]), rank_index=rank_index)
     engine.subscribe("a", "x > 0", score=1)  # so few that there is no index yet
-    told = f"index 'slabs' ranks events with spans; this set uses '{rank_index}': create it with .*rank_index='auto'"
+    told = f"index 'slabs' ranks .*; this set uses '{rank_index}': create it .*rank_index='auto'"
     for ask in (
         lambda: engine.rank({"x": (1, 2)}, 1, span="overlap"),
         lambda: engine.rank({"x": (1, 2)}, 1, probabilities={"x": 0.5}),
