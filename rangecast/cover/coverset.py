@@ -25,6 +25,7 @@ from rangecast.cover.relations import EVERY, POSET, covers_row
 from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool, grown
+from rangecast.model.attributes.residuals import Pair
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import as_commands
 from rangecast.model.filters.filter import Filter
@@ -33,7 +34,7 @@ from rangecast.model.forward import Forward, Forwards
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id
-from rangecast.model.shapes.nesting import Nesting, Pair, with_nested
+from rangecast.model.shapes.nesting import Nesting, with_nested
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -183,7 +184,7 @@ class CoverSet(SubscriptionSet):
     def covers(self, subscription: Id, other: Id) -> bool:
         """Return whether each box of `other` lies inside a single box of `subscription`.
 
-        Shapes are compared with each other, as far as that can be decided.
+        Shapes are compared with each other, as far as that can be decided, and so are texts.
         """
         above, below = self._members.row(subscription), self._members.row(other)
         return covers_row(self._live.store.table, above, below)
@@ -300,7 +301,7 @@ class CoverSet(SubscriptionSet):
         self._nesting.add(-points[:, 0::2], points[:, 1::2])
 
     def _add_nested(self, pairs: list[Pair]) -> None:
-        """Add boxes to live rows for new shapes that lie inside theirs."""
+        """Add boxes to live rows for new words that lie inside theirs."""
         lo, hi, owner = self._nesting.more_boxes(*self._bounds(self._rows()), pairs)
         if len(owner):
             for row in np.unique(owner).tolist():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rangecast.errors import InvalidValueError
 from rangecast.model.attributes.base import MISSING, Interval, Number
@@ -16,6 +16,16 @@ from rangecast.model.attributes.text import String
 
 FULL = 0.5
 """A box in which word n always holds has the range n to n + FULL: it needs no test."""
+
+
+class Pair(NamedTuple):
+    """Two conjunctions of an attribute; the second lies inside the first."""
+
+    axis: int
+    outer: int
+    inner: int
+
+
 _MARKS = re.compile(r"`[^`]*`| and ")
 
 

@@ -5,40 +5,33 @@ are compared only by number there. So a box that requires a whole shape gets one
 shape inside it, which requires that shape: it adds no point, and covers the boxes of the other.
 
 A box requires a whole shape if all other boxes of the shape's cover are there, too: a filter that
-cuts a shape, as `x < 5` may, gets no more boxes.
+cuts a shape, as `x < 5` may, gets no more boxes. Conditions on texts are nested in the same way
+(`rangecast.model.text.nesting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes.places import Place
-from rangecast.model.attributes.residuals import FULL
+from rangecast.model.attributes.residuals import FULL, Pair
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.shapes.containment import contains
 from rangecast.model.shapes.words import Asked, literals_of
 from rangecast.model.space import Space
+from rangecast.model.text.nesting import TextNesting
 
 _FEW = 8
 """New words that are compared with all others one by one."""
 
 
-class Pair(NamedTuple):
-    """Two conjunctions of a place; the shape of the second lies inside that of the first."""
-
-    axis: int
-    outer: int
-    inner: int
-
-
 class Nesting:
-    """Nesting of the shapes of a space's places."""
+    """Nesting of the shapes of a space's places, and of the conditions on its texts."""
 
     def __init__(self, space: Space):
         self.space = space
@@ -47,6 +40,7 @@ class Nesting:
         self._inside: dict[tuple[int, int], list[int]] = {}
         self._decided: set[Pair] = set()
         self._boxes: dict[tuple[int, int], tuple[F64, F64]] = {}
+        self._texts = TextNesting(space)
 
     @classmethod
     def of_words(cls, space: Space) -> Nesting:
@@ -57,25 +51,30 @@ class Nesting:
             bounds = [made._uncut(axis, word) for word in words]
             if bounds:
                 made.add(*(np.concatenate(side) for side in zip(*bounds, strict=True)))
+        for axis in made._texts.axes:
+            lo = np.full((len(space.attributes[axis].vocabulary), len(space)), -np.inf)  # type: ignore[attr-defined]
+            lo[:, axis] = np.arange(len(lo))
+            made._texts.add(lo)
         return made
 
     @property
     def is_needed(self) -> bool:
-        """Return whether the space has any places."""
-        return bool(self._axes)
+        """Return whether the space has any places or texts."""
+        return bool(self._axes or self._texts.axes)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no shape is known to lie inside another one."""
-        return not self._inside
+        """Return whether no shape or text condition is known to lie inside another one."""
+        return not self._inside and self._texts.is_empty
 
     def has_words(self, lo: F64) -> bool:
-        """Return whether a box has a condition on a place."""
-        return bool(self._axes) and bool(np.isfinite(lo[:, self._axes]).any())
+        """Return whether a box has a condition on a place or a text."""
+        axes = [*self._axes, *self._texts.axes]
+        return bool(axes) and bool(np.isfinite(lo[:, axes]).any())
 
     def add(self, lo: F64, hi: F64) -> list[Pair]:
-        """Add the shapes that boxes, (boxes, d), refer to; return the new pairs."""
-        new: list[Pair] = []
+        """Add the words that boxes, (boxes, d), refer to; return the new pairs."""
+        new: list[Pair] = [*self._texts.add(lo)]
         for axis in self._axes:
             some = np.isfinite(lo[:, axis])
             if some.any():
@@ -86,16 +85,19 @@ class Nesting:
     def more_boxes(
         self, lo: F64, hi: F64, owner: I32, only: Iterable[Pair] | None = None
     ) -> tuple[F64, F64, I32]:
-        """Return the additional boxes for nested shapes, and their owners.
+        """Return the additional boxes for nested words, and their owners.
 
         only   use only these pairs; by default, all known ones
         """
-        inside = self._inside
+        inside, texts = self._inside, None
         if only is not None:
-            inside = {}
+            inside, texts = {}, []
             for pair in only:
-                inside.setdefault((pair.axis, pair.outer), []).append(pair.inner)
-        more: list[tuple[F64, F64, int]] = []
+                if pair.axis in self._texts.axes:
+                    texts.append(pair)
+                else:
+                    inside.setdefault((pair.axis, pair.outer), []).append(pair.inner)
+        more = self._texts.more_boxes(lo, hi, owner, texts)
         for axis in self._axes:
             wanted = [outer for at, outer in inside if at == axis]
             numbers = np.floor(lo[:, axis])

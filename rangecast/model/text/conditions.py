@@ -46,9 +46,9 @@ MAX_ONES = 64
 """Characters between two `%` of a pattern, if `_` is among them."""
 MAX_VALUES = 100_000
 MAX_WORDS = 1024
-_ONE, _MANY = 1, 2
+ANY_CHARACTER, ANY_RUN = 1, 2
 Pattern = list[str | int]
-"""Runs of characters, `_ONE` and `_MANY`."""
+"""Runs of characters, `ANY_CHARACTER` and `ANY_RUN`."""
 
 
 class Read(NamedTuple):
@@ -109,9 +109,9 @@ def _shown(text: str, node: Condition, term: TextTerm, values: list[str]) -> lis
     if term.kind == "like":
         pattern = _pattern(text, words[0], values[0])
     else:
-        before = [] if term.kind == "starts_with" else [_MANY]
-        after = [] if term.kind == "ends_with" else [_MANY]
-        pattern = [*before, values[0], *after] if values[0] else [_MANY]
+        before = [] if term.kind == "starts_with" else [ANY_RUN]
+        after = [] if term.kind == "ends_with" else [ANY_RUN]
+        pattern = [*before, values[0], *after] if values[0] else [ANY_RUN]
     if term.ignores_case:
         pattern = [fold(pair) if isinstance(pair, str) else pair for pair in pattern]
     shown = written(pattern)
@@ -158,9 +158,9 @@ def _check_size(text: str, word: Word, pattern: str) -> None:
     if size > MAX_PATTERN:
         problem = f"this pattern has {size:,} bytes, more than the {MAX_PATTERN:,} allowed"
         raise fault(text, word.start, word.end, problem)
-    for run in _runs(_read_pattern(pattern)):
-        length = sum(1 if term == _ONE else len(str(term)) for term in run)
-        if _ONE in run and length > MAX_ONES:
+    for run in _runs(read_pattern(pattern)):
+        length = sum(1 if term == ANY_CHARACTER else len(str(term)) for term in run)
+        if ANY_CHARACTER in run and length > MAX_ONES:
             problem = (
                 f"between two % of this pattern are {length:,} characters with _ among them, "
                 f"more than the {MAX_ONES} allowed"
@@ -191,12 +191,12 @@ def _network(text: str, word: Word, value: str) -> str:
 
 def _pattern(text: str, word: Word, value: str) -> Pattern:
     try:
-        return _read_pattern(value)
+        return read_pattern(value)
     except ValueError as error:
         raise fault(text, word.start, word.end, str(error)) from None
 
 
-def _read_pattern(value: str) -> Pattern:
+def read_pattern(value: str) -> Pattern:
     """Parse a `like` pattern; consecutive `%` count as one."""
     pattern: Pattern = []
     run: list[str] = []
@@ -212,8 +212,8 @@ def _read_pattern(value: str) -> Pattern:
             if run:
                 pattern.append("".join(run))
                 run = []
-            if sign == "_" or not pattern or pattern[-1] != _MANY:
-                pattern.append(_ONE if sign == "_" else _MANY)
+            if sign == "_" or not pattern or pattern[-1] != ANY_RUN:
+                pattern.append(ANY_CHARACTER if sign == "_" else ANY_RUN)
         else:
             run.append(sign)
         at += 1
@@ -225,7 +225,7 @@ _ESCAPED = str.maketrans({"%": "\\%", "_": "\\_", "\\": "\\\\"})
 
 def written(pattern: Pattern) -> str:
     """Format a pattern for `like`."""
-    signs = {_ONE: "_", _MANY: "%"}
+    signs = {ANY_CHARACTER: "_", ANY_RUN: "%"}
     return "".join(
         part.translate(_ESCAPED) if isinstance(part, str) else signs[part] for part in pattern
     )
@@ -235,7 +235,7 @@ def _runs(pattern: Pattern) -> list[Pattern]:
     """Split a pattern at its `%`."""
     runs: list[Pattern] = [[]]
     for part in pattern:
-        if part == _MANY:
+        if part == ANY_RUN:
             runs.append([])
         else:
             runs[-1].append(part)
@@ -244,7 +244,7 @@ def _runs(pattern: Pattern) -> list[Pattern]:
 
 def _compiled(pattern: Pattern) -> tuple[int, list[Part]]:
     """Return the anchors of a pattern, and its parts in bytes."""
-    fixed = AT_START * (pattern[:1] != [_MANY]) + AT_END * (pattern[-1:] != [_MANY])
+    fixed = AT_START * (pattern[:1] != [ANY_RUN]) + AT_END * (pattern[-1:] != [ANY_RUN])
     parts = []
     for run in _runs(pattern):
         part: Part = []
@@ -288,26 +288,27 @@ def _read_node(node: Condition) -> Read:
             bounds = min(places), max(places)
         return Read(SET, form, node.negated, set_program(texts), bounds, False)
     if term.kind == "like":
-        pattern = _read_pattern(values[0])
+        pattern = read_pattern(values[0])
         if form == RAW and not node.negated:
             first = pattern[0] if pattern else ""
             prefix = first.encode() if isinstance(first, str) else b""
             bounds = range_of_prefix(prefix)
-            is_prefix = pattern[1:] == [_MANY] and 0 < len(prefix) <= ORDER_BYTES
-            is_range = is_prefix or pattern == [_MANY]
+            is_prefix = pattern[1:] == [ANY_RUN] and 0 < len(prefix) <= ORDER_BYTES
+            is_range = is_prefix or pattern == [ANY_RUN]
         program = match_program([_compiled(pattern)], every=True)
-        is_never = node.negated and pattern == [_MANY]
+        is_never = node.negated and pattern == [ANY_RUN]
         return Read(MATCH, form, node.negated, program, bounds, is_range, is_never)
     if term.kind == "cidr":
-        patterns = [_compiled([_bits(value), _MANY]) for value in values]
+        patterns = [_compiled([network_bits(value), ANY_RUN]) for value in values]
         program = match_program(patterns, every=False)
         return Read(MATCH, ADDRESS, node.negated, program, bounds, False)
-    phrases = [_compiled([_MANY, spaced(value.split(" ")), _MANY]) for value in values]
+    phrases = [_compiled([ANY_RUN, spaced(value.split(" ")), ANY_RUN]) for value in values]
     program = match_program(phrases, every=term.kind == "all")
     return Read(MATCH, WORDS, node.negated, program, bounds, False)
 
 
-def _bits(network: str) -> str:
+def network_bits(network: str) -> str:
+    """Return the version of a network, and the bits that its addresses share."""
     parsed = ipaddress.ip_network(network)
     bits = f"{int(parsed.network_address):0{parsed.max_prefixlen}b}"
     return f"{parsed.version}{bits[: parsed.prefixlen]}"
