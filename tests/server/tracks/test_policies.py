@@ -127,14 +127,9 @@ def locally(
     )
 
 
-async def delivered(
-    folder: Path, seed: int, gone: int, changed: int, consumers: list[str], requests: Any
-) -> list[Any]:
-    """What consumers get of a server that is restarted again and again."""
-    chance = random.Random(seed)
-    service = Service(folder, durability="none")
-    service.start()
-    edits: list[Any] = [PutSpace(T, SPACE, THINGS.definition(), TRACK)]
+def edits_of(consumers: list[str]) -> list[Any]:
+    """Return the edits that make consumers and their subscriptions."""
+    edits: list[Any] = []
     for consumer in consumers:
         policy = CONSUMERS[consumer] or None
         # one of them gets its policy after its subscriptions
@@ -146,7 +141,18 @@ async def delivered(
             edits.append(PutSubscription(T, name, SPACE, filter_of(name), consumer, track=track))
         if consumer == "both":
             edits.append(PutConsumer(T, consumer, SPACE, policy=policy))
-    await result_of(service.core.edit(*edits))
+    return edits
+
+
+async def delivered(
+    folder: Path, seed: int, gone: int, changed: int, consumers: list[str], requests: Any
+) -> list[Any]:
+    """What consumers get of a server that is restarted again and again."""
+    chance = random.Random(seed)
+    service = Service(folder, durability="none")
+    service.start()
+    space = PutSpace(T, SPACE, THINGS.definition(), TRACK)
+    await result_of(service.core.edit(space, *edits_of(consumers)))
     for number, rows in enumerate(requests):
         if chance.random() < 0.1:
             service.stop()
