@@ -65,7 +65,7 @@ class Caller:
 
     def _stuck(self, seconds: float) -> StuckError:
         self.end()
-        return StuckError(f"no answer within {seconds:g} seconds; it is begun anew")
+        return StuckError(f"no answer within {seconds:g} seconds; retrying from the start")
 
     def _put(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
         answer: Future[Any] = Future()
@@ -99,6 +99,6 @@ def close_within(client: Any, seconds: float = CLOSE_SECONDS) -> None:
     try:
         caller.wait(seconds, client.close)
     except Exception as error:  # librdkafka's, a RuntimeError of one that is closed, StuckError
-        logger.info("a connection to Kafka is left behind: %s", error)
+        logger.info("a connection to Kafka could not be closed: %s", error)
     finally:
         caller.end()

@@ -144,7 +144,9 @@ class Core:
             try:
                 self._snapshot_state().write(self.folder)
             except (OSError, SnapshotError) as error:
-                logger.warning("no snapshot: %s; the next start reads the log instead", error)
+                logger.warning(
+                    "no snapshot was written: %s; the next start reads the log instead", error
+                )
         self.close()
 
     def close(self) -> None:
@@ -167,11 +169,11 @@ class Core:
         except OSError as error:
             raise FileError(
                 f"{folder}: can't be used as a data folder: {error}\n"
-                "  hint: look at its owner and its mode, or choose another folder with --data"
+                "  hint: check its owner and mode, or choose another folder with --data"
             ) from None
         if self._lock is None:
             raise LogError(
-                f"{folder}: another server uses this folder\n"
+                f"{folder}: another server is using this folder\n"
                 "  hint: stop it, or choose another folder with --data"
             )
         try:
@@ -197,8 +199,8 @@ class Core:
         self.snapshot_seq = replay.seq
         if replay.seq > log.last:
             raise LogError(
-                f"{self._where}: the snapshot is of seq {replay.seq}, the log ends at {log.last}: "
-                "something acknowledged was lost\n  hint: restore the folder from a backup"
+                f"{self._where}: the snapshot is at seq {replay.seq}, but the log ends at "
+                f"{log.last}: acknowledged data was lost\n  hint: restore the folder from a backup"
             )
         changes: list[AnyChange] = []
         while replay.seq < log.last:
@@ -228,8 +230,8 @@ class Core:
         """
         if unit.kind not in KINDS:
             raise LogError(
-                f"the leader's log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't "
-                "know that\n  hint: use the version of the leader, or a newer one"
+                f"the leader's log has {unit.kind!r} at seq {unit.first}, which this version of "
+                "rangecast doesn't know\n  hint: use the leader's version, or a newer one"
             )
         with self._copying:
             if self._is_closed:
@@ -312,7 +314,7 @@ class Core:
 
     @staticmethod
     def _log_failure(error: BaseException) -> None:
-        logger.critical("the server has stopped taking requests: %s", error)
+        logger.critical("the server no longer accepts requests: %s", error)
 
     # ---- what callers want
 

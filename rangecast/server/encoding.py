@@ -97,13 +97,13 @@ class TrackColumns(NamedTuple):
         value = event.get(self.key)
         if value is not None and not is_key(value):
             raise InvalidValueError(
-                f"{self.key!r} names an object: an integer of 64 bits or a text of at most "
+                f"{self.key!r} must identify an object: a 64-bit integer or a string of at most "
                 f"{MAX_KEY:,} characters\n  given: {abbreviate(value)}"
             )
         value = event.get(self.accuracy) if self.accuracy else None
         if value is not None and accuracy_of(value) is None:
             raise InvalidValueError(
-                f"{self.accuracy!r} is an accuracy: a number from 0 on\n"
+                f"{self.accuracy!r} must be an accuracy: a number, 0 or more\n"
                 f"  given: {abbreviate(value)}"
             )
 
@@ -148,7 +148,7 @@ def encoded(
             continue
         if not isinstance(row, dict):
             rejected.append(
-                (index, f"an event is a JSON object\n  given: {abbreviate(_text(line))}")
+                (index, f"an event must be a JSON object\n  given: {abbreviate(_text(line))}")
             )
             continue
         try:
@@ -197,7 +197,7 @@ def without_long_events(
     rows = [row for row in range(len(taken.lines) + len(wrong)) if row not in wrong]
     short = [at for at, line in enumerate(taken.lines) if len(line) <= max_bytes]
     long = [
-        (row, f"the event has {len(line):,} bytes; a server with links takes {max_bytes:,}")
+        (row, f"the event has {len(line):,} bytes; a linked server accepts at most {max_bytes:,}")
         for row, line in zip(rows, taken.lines, strict=True)
         if len(line) > max_bytes
     ]
@@ -370,8 +370,8 @@ def row_of(envelope: dict[str, Any]) -> dict[str, Any]:
     data = envelope.get("data")
     if not isinstance(data, dict) or "id" not in envelope or "specversion" not in envelope:
         raise UsageError(
-            "a CloudEvent has a specversion, an id and, as data, a JSON object with the event's "
-            f"values\n  given: {abbreviate(envelope)}"
+            "a CloudEvent must have a specversion, an id and, as data, a JSON object with the "
+            f"event's values\n  given: {abbreviate(envelope)}"
         )
     return {**data, "id": envelope["id"]}
 

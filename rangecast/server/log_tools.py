@@ -61,9 +61,9 @@ def checked(folder: Path) -> str:
         edits += unit.length if unit.kind == EDITS else 0
         updates += unit.length if unit.kind == UPDATES else 0
     if not units:
-        return f"{folder}: the log is whole, and empty."
+        return f"{folder}: the log is intact and empty."
     return (
-        f"{folder}: the log is whole: seqs {first:,} to {last:,} in {units:,} units, "
+        f"{folder}: the log is intact: seqs {first:,} to {last:,} in {units:,} units, "
         f"{events:,} events, {updates:,} updates of boards and {edits:,} edits."
     )
 
@@ -152,7 +152,7 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
         ),
         output / "subscriptions.parquet",
     )
-    return f"{output}: {count:,} events, {len(live):,} subscriptions and the space are written."
+    return f"{output}: {count:,} events, {len(live):,} subscriptions and the space were written."
 
 
 def _table(rows: list[dict[str, Any]], space: Space, unit: Unit) -> pa.Table:
@@ -182,11 +182,11 @@ def repaired(folder: Path, *, force: bool) -> str:
         except LogError as error:
             damage = error
         if damage is None:
-            return f"{folder}: the log is whole; there is nothing to repair."
+            return f"{folder}: the log is intact; there is nothing to repair."
         if not force:
             raise LogError(
-                f"{damage}\n  the log is whole up to seq {last}\n"
-                "  hint: add --force to cut it there; what comes after is moved aside"
+                f"{damage}\n  the log is intact up to seq {last}\n"
+                "  hint: add --force to cut it there; the rest is moved aside"
             )
         aside = folder / f"damaged-{new_epoch()}"
         aside.mkdir(mode=0o700)
@@ -205,7 +205,7 @@ def repaired(folder: Path, *, force: bool) -> str:
             if seq > last:
                 path.rename(aside / path.name)
         _cut(folder, kept, last, new_epoch() if not last else None)
-        return f"{folder}: cut after seq {last}; what came after is in {aside}."
+        return f"{folder}: cut after seq {last}; the rest is in {aside}."
 
 
 def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
@@ -228,13 +228,13 @@ def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
 
 def _need_folder(folder: Path) -> None:
     if not folder.is_dir() or not segments(folder):
-        raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
+        raise UsageError(f"{folder}: no log found; expected: the folder given to serve --data")
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     lock = try_lock(folder / "lock")
     if lock is None:
-        raise LogError(f"{folder}: a server uses this folder; stop it first")
+        raise LogError(f"{folder}: a server is using this folder; stop it first")
     with lock:
         yield

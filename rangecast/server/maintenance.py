@@ -113,7 +113,7 @@ class Maintenance:
                 core.snapshot()
             except (OSError, SnapshotError) as error:
                 self._no_snapshot_until = time.monotonic() + _AGAIN
-                logger.warning("no snapshot: %s; it is tried again in %g seconds", error, _AGAIN)
+                logger.warning("no snapshot was written: %s; retrying in %g seconds", error, _AGAIN)
         if 0 < ends <= core.snapshot_seq:  # one that was written or read by this process
             core.drop(ends)
 

@@ -50,7 +50,7 @@ def link_metrics(links: Links) -> Iterator[Metric]:
     )
     flying = GaugeMetricFamily(
         "rangecast_link_in_flight",
-        "Events sent to a neighbour that are not on its disk yet.",
+        "Events sent to a neighbour that are not yet durable there.",
         labels=["broker"],
     )
     for link in told["links"]:
@@ -64,7 +64,7 @@ def link_metrics(links: Links) -> Iterator[Metric]:
         "gaps": ("Gaps: a neighbour needed events already removed by retention.", told["gaps"]),
         "rejections": ("Links rejected, here or by the neighbour.", rejected),
         "histories_parted": (
-            "Neighbours that had events of this server that its log lacks.",
+            "Neighbours with events of this server that its own log lacks.",
             parted,
         ),
         "failures": ("Internal errors that ended all links.", told["failures"]),
@@ -76,7 +76,7 @@ def source_metrics(sources: Iterable[SourceState]) -> Iterator[Metric]:
     """Yield the metrics of sources."""
     counters = {
         "events": "Events read from a source.",
-        "rejected": "Messages of a source that are not events of its space.",
+        "rejected": "Messages of a source that are not valid events of its space.",
         "failures": "Failed attempts of a source.",
         "skipped": "Messages of a source skipped after repeated failures.",
         "gaps": "Gaps: messages of a source deleted before they were read.",
@@ -102,7 +102,7 @@ def follower_metrics(follower: Follower) -> Iterator[Metric]:
     gauges: dict[str, tuple[str, float]] = {
         "ready": ("1 if the copy is complete and not stale.", int(not follower.why_not_ready())),
         "stopped": ("1 if the leader has another history.", int(follower.state == "stopped")),
-        "lag": ("Entries of the leader's log that are not copied yet.", follower.lag),
+        "lag": ("Entries of the leader's log that are not yet copied.", follower.lag),
     }
     if age is not None:
         gauges["contact_age_seconds"] = ("Seconds since the leader last answered.", age)

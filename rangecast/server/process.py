@@ -106,43 +106,44 @@ class Settings:
     def check(self) -> None:
         """Reject settings that would expose the server without authentication."""
         if self.follow is not None and (self.data is None or self.spaces):
-            raise UsageError("--follow needs --data, and takes its spaces from the other server")
+            raise UsageError("--follow requires --data, and gets its spaces from the leader")
         if self.links and self.broker is None:
             raise UsageError(
-                "--link needs --server-name: the name of this server among linked ones"
+                "--link requires --server-name, the name of this server among linked servers"
             )
         if self.broker is not None:
             self._check_broker(self.broker)
         if self.map_tiles is not None:
             tile_origin(self.map_tiles)
         if self.follow is not None and self.log is not None:
-            raise UsageError("--follow keeps its copy in --data: it goes without --log")
+            raise UsageError("--follow keeps its copy in --data and can't be combined with --log")
         if (self.certificate is None) != (self.key is None):
-            raise UsageError("--tls-cert and --tls-key go together")
+            raise UsageError("--tls-cert and --tls-key must be given together")
         if self.certificate is not None:
             self.check_certificate()
         if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
             raise UsageError(
-                f"--host {self.host} can be reached from elsewhere, without TLS\n"
-                "  hint: give --tls-cert and --tls-key, or --insecure if something in front of it "
-                "does TLS"
+                f"--host {self.host} would be reachable from other machines without TLS\n"
+                "  hint: give --tls-cert and --tls-key, or --insecure if a proxy provides TLS"
             )
 
     def _check_broker(self, broker: str) -> None:
         check_name("broker", broker)
         if self.follow is not None:
-            raise UsageError("a server that follows another one has no links of its own")
+            raise UsageError("a server that follows another one can't have links")
         if self.data is None:
-            raise UsageError("--server-name needs --data: what is promised to others must be kept")
+            raise UsageError(
+                "--server-name requires --data: promises to linked servers must be durable"
+            )
         if len(self.spaces) != 1:
             raise UsageError(
-                f"--server-name needs exactly one --space, the one that links carry; given: "
-                f"{len(self.spaces)}\n  hint: give one; others can be made over HTTP, and stay "
-                "with this server"
+                f"--server-name requires exactly one --space, the one that is linked; given: "
+                f"{len(self.spaces)}\n  hint: give one; others can be created over HTTP, and stay "
+                "local"
             )
         urls = self._urls()
         if len(set(urls)) < len(urls):
-            raise UsageError("a --link is given twice")
+            raise UsageError("a --link appears twice")
 
     def _urls(self) -> list[str]:
         return [checked_url(link, self.token, insecure=self.insecure) for link in self.links]
@@ -171,7 +172,7 @@ class Settings:
         assert self.certificate is not None
         if wrong := wrong_with(context, self.certificate):
             logger.warning(
-                "clients will refuse --tls-cert %s: %s\n"
+                "clients will reject --tls-cert %s: %s\n"
                 "  hint: renew it, and send SIGHUP to load it",
                 self.certificate,
                 wrong,
@@ -228,7 +229,7 @@ class Server(uvicorn.Server):
             self._stalled.sweep(connections, time.monotonic(), LINGER)
         left = list(self.server_state.connections)
         if left:
-            text = "%s connections are cut: they didn't end within %g seconds"
+            text = "closing %s connections: they didn't end within %g seconds"
             logger.warning(text, len(left), self.settings.shutdown_seconds)
         for connection in left:
             connection.transport.abort()
@@ -261,15 +262,15 @@ class Server(uvicorn.Server):
         try:
             self.settings.check_certificate()
         except UsageError as error:
-            logger.error("the certificate is not reloaded: %s", error)
+            logger.error("the certificate was not reloaded: %s", error)
             return
         assert self.config.ssl is not None
         try:
             self.settings.load_certificate(self.config.ssl)
         except UsageError as error:  # another one was written just now
-            logger.error("the certificate is reloaded in part; send SIGHUP again: %s", error)
+            logger.error("the certificate was only partly reloaded; send SIGHUP again: %s", error)
         else:
-            logger.warning("the certificate is reloaded")
+            logger.warning("the certificate was reloaded")
 
     def stop(self) -> None:
         """Finish the current work, then stop the server."""
@@ -278,7 +279,7 @@ class Server(uvicorn.Server):
     def _signalled(self, number: int) -> None:
         """Stop within a bounded time; exit immediately on the second signal."""
         if self.should_exit:
-            logger.warning("the server ends at once: a second signal came")
+            logger.warning("exiting at once: received a second signal")
             os._exit(128 + number)
         self.stop()
         exit_after(self.settings.shutdown_seconds + LAST)
@@ -297,7 +298,7 @@ def serve(
     failure: list[BaseException] = []
 
     def stopped(error: BaseException) -> None:
-        logger.critical("the server stops: %s", error)
+        logger.critical("the server is stopping: %s", error)
         failure.append(error)
         server.should_exit = True
 
@@ -391,7 +392,7 @@ async def _prepare(service: Service, settings: Settings) -> None:
     except LogFullError as error:
         if any((DEFAULT, name) not in service.core.registry.spaces for name in settings.spaces):
             raise
-        logger.warning("the server starts, and takes no events yet: %s", error)
+        logger.warning("the server is starting and doesn't accept events yet: %s", error)
         _later.add(task := asyncio.create_task(_prepare_later(service, settings)))
         task.add_done_callback(_later.discard)
     if service.links is not None:
@@ -436,8 +437,8 @@ def _listener(settings: Settings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UsageError(
-            f"{settings.host}:{settings.port} can't be listened on: {error.strerror}\n"
-            "  hint: choose another --port, or stop what uses this one"
+            f"{settings.host}:{settings.port} can't listen: {error.strerror}\n"
+            "  hint: choose another --port, or stop the process that uses this one"
         ) from None
     listener.set_inheritable(True)
     return listener

@@ -88,7 +88,9 @@ class Service:
             raise
         self.follower = None if leader is None else Follower(core, leader)
         if leader is not None:
-            core.pipeline.reject(f"this server follows {leader.url}\n  hint: send it there")
+            core.pipeline.reject(
+                f"this server follows {leader.url}\n  hint: send the request there"
+            )
 
     def start(self) -> None:
         """Start accepting requests; call it on the event loop of the listeners."""

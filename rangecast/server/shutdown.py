@@ -25,7 +25,7 @@ def exit_after(seconds: float, what: str = "the server") -> None:
     def end() -> None:
         time.sleep(seconds)
         names = sorted(thread.name for thread in threading.enumerate() if thread is not here)
-        text = "%s ends after %g seconds without waiting for: %s"
+        text = "%s stops after %g seconds without waiting for: %s"
         logger.warning(text, what, seconds, ", ".join(names))
         os._exit(0)
 

@@ -167,8 +167,8 @@ def test_a_broker_of_another_name_is_rejected():
     broker.handle(0, ports.LinkUp("y"))
     greeting = messages.Hello(broker="x", incarnation=1, space=broker._space_digest)
     alarm, said, close, *_ = broker.handle(0, ports.Received("y", greeting))
-    assert said.frame == messages.Reject(kind="name", why="the broker there is 'x'")
-    assert (alarm.kind, close.why) == ("name", "the broker there is 'x'")
+    assert said.frame == messages.Reject(kind="name", why="the peer is the broker 'x'")
+    assert (alarm.kind, close.why) == ("name", "the peer is the broker 'x'")
 
 
 def test_a_question_before_the_first_hello_is_asked_after_it():

@@ -350,7 +350,7 @@ def test_a_fetch_of_nats_that_brings_nothing_is_no_failure(
             reading = asyncio.ensure_future(nats.nats_source("x", Source("q", "s"))(service.core))
             await until(lambda: service.core.sources and service.core.source("nats:q").failures)
             state = service.core.source("nats:q").status()
-            assert (state["events"], state["error"]) == (1, "the connection is gone")
+            assert (state["events"], state["error"]) == (1, "the connection was lost")
             reading.cancel()
             await asyncio.wait([reading])
 

@@ -90,13 +90,13 @@ def test_a_server_from_the_shell(
     secret = cli("token", "the operator", "--scope", "admin", *at).stdout.strip()
     assert secret.startswith("rc_")
     rejected = cli("publish", folder / "events.jsonl", *at, code=2)
-    assert "a token is needed" in rejected.stderr
+    assert "a token is required" in rejected.stderr
     assert "--token" in rejected.stderr
     assert cli("publish", "none.jsonl", *at, "--token", secret, code=2).stderr
     process.send_signal(signal.SIGTERM)
     assert process.wait(90) == 0
     data = folder / "data"
-    assert "the log is whole" in cli("log", "check", data).stdout
+    assert "the log is intact" in cli("log", "check", data).stdout
     dump = [json.loads(line) for line in cli("log", "dump", data).stdout.splitlines()]
     assert len([one for one in dump if "event" in one]) == len(EVENTS) + 1
     assert secret not in cli("log", "dump", data).stdout
@@ -121,12 +121,12 @@ def test_what_serve_rejects(cli: Cli, folder: Path) -> None:
         text: str = cli("serve", *arguments, code=2, cwd=folder).stderr
         return text
 
-    assert "can be reached from elsewhere, without TLS" in said("--host", "0.0.0.0")
+    assert "would be reachable from other machines without TLS" in said("--host", "0.0.0.0")
     assert "go together" in said("--tls-cert", "x.pem")
     assert "can't be read" in said("--space", "none.toml")
-    assert "no log is there" in cli("log", "check", folder / "nothing", code=2).stderr
+    assert "no log found" in cli("log", "check", folder / "nothing", code=2).stderr
     assert "no answer" in cli("token", "x", "--server", "http://127.0.0.1:9", code=2).stderr
-    assert "begins with http" in cli("token", "x", "--server", "nowhere", code=2).stderr
+    assert "must start with http" in cli("token", "x", "--server", "nowhere", code=2).stderr
 
 
 def test_help_and_imports_stay_light() -> None:

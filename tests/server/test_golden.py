@@ -54,7 +54,7 @@ def write_version(path: Path, version: int) -> None:
 
 def test_a_log_of_a_newer_format_is_rejected(data: Path) -> None:
     write_version(max(data.glob("log-*.db")), 2)
-    with pytest.raises(LogError, match="format version 2, this rangecast reads version 1") as e:
+    with pytest.raises(LogError, match="format version 2; this version of rangecast reads 1") as e:
         Service(data)
     assert "hint: use the version that wrote it" in str(e.value)
 
@@ -72,7 +72,7 @@ def rejection_of_what_is_left_alone(data: Path) -> str:
     answers = json.loads((FOLDER / "answers.json").read_text())
     assert asyncio.run(told(service)) == answers
     min(data.glob("log-*.db")).unlink()  # as retention does
-    with pytest.raises(LogError, match="no snapshot has what was before") as e:
+    with pytest.raises(LogError, match="no snapshot has the part before") as e:
         Service(data)
     return str(e.value)
 
@@ -81,7 +81,7 @@ def test_a_snapshot_of_a_newer_format_is_left_alone(data: Path) -> None:
     path, state = state_of(data)
     write_state(path, json.dumps({"version": 2, "other": state}))
     rejection = rejection_of_what_is_left_alone(data)
-    assert "has format version 2, this rangecast reads version 1" in rejection
+    assert "has format version 2; this version of rangecast reads 1" in rejection
     assert "use the version that wrote it" in rejection
 
 
@@ -193,7 +193,11 @@ def test_records_with_nothing_but_what_they_need_are_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kind", "body", "words"),
     [
-        ("edits", b'[{"op":"put-planet","tenant":"t","name":"n"}]', "that this rangecast doesn't"),
+        (
+            "edits",
+            b'[{"op":"put-planet","tenant":"t","name":"n"}]',
+            "that this version of rangecast doesn't",
+        ),
         ("planets", b"", "the log has 'planets'"),
     ],
 )

@@ -181,7 +181,7 @@ def test_a_space_grows_and_old_filters_go_on(tmp_path: Path) -> None:
         await edit(service, put("here", "one", "venue = 'X'"))
         line = b'{"price": 1, "symbol": "A", "venue": "X"}'
         assert (await publish(service, [line], wants_matches=True)).matches == [["cheap", "here"]]
-        with pytest.raises(RangecastError, match="can't become this one"):
+        with pytest.raises(RangecastError, match="can't be changed to this one"):
             await edit(service, PutSpace(T, "market", {"attribute": grown["attribute"][1:]}))
         service.stop()
         service = Service(tmp_path)

@@ -112,7 +112,7 @@ def test_a_folder_that_may_only_be_read_is_rejected_and_can_be_checked(data: Pat
     data.chmod(0o555)
     for one in data.rglob("*"):
         one.chmod(0o444)
-    assert "may not be written by this user" in as_stranger(lambda: Service(data))
+    assert "can't be written by this user" in as_stranger(lambda: Service(data))
     (data / "lock").chmod(0o644)
     told = as_stranger(lambda: Service(data))
     assert told.startswith(str(data))
@@ -127,7 +127,7 @@ def test_a_segment_that_may_not_be_read_is_named(data: Path) -> None:
     segment.chmod(0o600)
     for work in (lambda: Service(data), lambda: checked(data), lambda: SqliteLog(data)):
         told = as_stranger(work)
-        assert told.startswith(f"{segment}: may not be read by this user")
+        assert told.startswith(f"{segment}: can't be read by this user")
 
 
 def test_a_segment_that_may_not_be_written_is_named(data: Path) -> None:

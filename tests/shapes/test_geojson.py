@@ -132,7 +132,7 @@ def test_what_is_drawn_is_what_matches(url):
     ],
 )
 def test_bad_addresses_of_tiles_are_rejected(url_of_tiles):
-    with pytest.raises(UsageError, match="--map-tiles is an address"):
+    with pytest.raises(UsageError, match="--map-tiles must be a URL"):
         tile_origin(url_of_tiles)
 
 

@@ -289,7 +289,7 @@ def retention_source(scene: Scene) -> None:
 def retention_worker(scene: Scene) -> None:
     """Retention beyond the place of a worker."""
     cut_topic(scene, "work", scene.worker)
-    said = "are gone before they were matched"
+    said = "were deleted before they were matched"
     wait_until(lambda: said in scene.worker.said(), "it is reported")
 
 

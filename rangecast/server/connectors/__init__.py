@@ -32,5 +32,5 @@ def sources(
             need(bus)
             sources_ += [made(url, Source.parse(name, skips=skips)) for name in names]
         elif names:
-            raise UsageError(f"--{bus}-source needs --{bus}: where it is")
+            raise UsageError(f"--{bus}-source requires --{bus}, the address")
     return sources_

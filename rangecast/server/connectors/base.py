@@ -44,7 +44,9 @@ class Source:
         """Parse NAME:SPACE."""
         name, _, space = text.rpartition(":")
         if not name or not space:
-            raise UsageError(f"a source is NAME:SPACE, such as quotes:market; given: {text!r}")
+            raise UsageError(
+                f"a source must have the form NAME:SPACE, such as quotes:market; given: {text!r}"
+            )
         return cls(name, space, skips)
 
 
@@ -104,7 +106,7 @@ async def published(
         state.done(len(lines) - len(accepted.rejected), len(accepted.rejected))
         if accepted.rejected:
             count, reason = len(accepted.rejected), accepted.rejected[0][1]
-            logger.warning("%s: %s events before %s can't be used: %s", source, count, upto, reason)
+            logger.warning("%s: %s events before %s were rejected: %s", source, count, upto, reason)
         return
 
 

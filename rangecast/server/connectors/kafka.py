@@ -62,7 +62,7 @@ class KafkaDelivery(PushDelivery):
         if set(options) != {"kind", "topic"} or not isinstance(topic, str) or not topic:
             raise RequestError(
                 422,
-                'a delivery to Kafka is {"kind": "kafka", "topic": ...}\n'
+                'a delivery to Kafka must be {"kind": "kafka", "topic": ...}\n'
                 f"  given: {abbreviate(options)}",
             )
         return options, {}
@@ -152,13 +152,13 @@ def kafka_source(servers: str, source: Source) -> Callable[[Core], Awaitable[Non
                 await _read(core, servers, source, state)
             except confluent_kafka.KafkaException as error:
                 state.failed(BusError(error.args[0].str()))
-                logger.warning("Kafka, %s: %s; tried again", source.name, state.error)
+                logger.warning("Kafka, %s: %s; retrying", source.name, state.error)
             except RangecastError as error:
                 state.failed(error)
-                logger.warning("Kafka, %s: %s; tried again", source.name, error)
+                logger.warning("Kafka, %s: %s; retrying", source.name, error)
             except Exception as error:
                 state.failed(error)
-                logger.exception("Kafka, %s: failed; tried again", source.name)
+                logger.exception("Kafka, %s: failed; retrying", source.name)
             await asyncio.sleep(AGAIN)
 
     return run

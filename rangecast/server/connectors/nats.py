@@ -74,7 +74,7 @@ class NatsDelivery(PushDelivery):
         if set(options) != {"kind", "subject"} or not is_subject or set(str(subject)) & set(" *>"):
             raise RequestError(
                 422,
-                'a delivery to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
+                'a delivery to NATS must be {"kind": "nats", "subject": ...}, without wildcards\n'
                 f"  given: {abbreviate(options)}",
             )
         return options, {}
@@ -99,7 +99,7 @@ class NatsDelivery(PushDelivery):
         results = await asyncio.gather(*sent, return_exceptions=True)
         for error in results:
             if isinstance(error, nats.js.errors.NoStreamResponseError):
-                raise BusError(f"NATS: no stream of JetStream takes the subject {subject!r}")
+                raise BusError(f"NATS: no JetStream stream accepts the subject {subject!r}")
             if isinstance(error, Exception):
                 raise BusError(f"NATS: {said(error)}")
         self.error = ""
@@ -123,13 +123,13 @@ def nats_source(url: str, source: Source) -> Callable[[Core], Awaitable[None]]:
                 await _read(core, url, source, state)
             except RangecastError as error:
                 state.failed(error)
-                logger.warning("NATS, %s: %s; tried again", source.name, error)
+                logger.warning("NATS, %s: %s; retrying", source.name, error)
             except (TimeoutError, nats.errors.Error, OSError) as error:
                 state.failed(BusError(said(error)))
-                logger.warning("NATS, %s: %s; tried again", source.name, said(error))
+                logger.warning("NATS, %s: %s; retrying", source.name, said(error))
             except Exception as error:
                 state.failed(error)
-                logger.exception("NATS, %s: failed; tried again", source.name)
+                logger.exception("NATS, %s: failed; retrying", source.name)
             await asyncio.sleep(AGAIN)
 
     return run
@@ -145,12 +145,12 @@ async def _read(core: Core, url: str, source: Source, state: SourceState) -> Non
         try:
             name = await stream.find_stream_name_by_subject(source.name)
         except NotFoundError:
-            raise BusError("no stream of JetStream has this subject") from None
+            raise BusError("no JetStream stream has this subject") from None
         info = await stream.stream_info(name)
         if info.config.retention not in (None, RetentionPolicy.LIMITS):
             raise BusError(
-                f"the stream {name!r} deletes what is acknowledged; one that keeps by limits is "
-                "needed, as the server itself keeps how far it has read"
+                f"the stream {name!r} deletes acknowledged messages; a stream with limits-based "
+                "retention is required, as the server tracks its own position"
             )
         # A stream that is made again begins at 1 again: when it was made is part of its name.
         prefix, made = f"nats:{name}:{source.name}:", str(info.created)
@@ -177,13 +177,13 @@ async def _read(core: Core, url: str, source: Source, state: SourceState) -> Non
                 messages = []
             if not messages:
                 if not connection.is_connected:
-                    raise BusError("the connection is gone")
+                    raise BusError("the connection was lost")
                 continue
             numbers = [message.metadata.sequence for message in messages]
             if [number.consumer for number in numbers] != [
                 *range(expected, expected + len(numbers))
             ]:
-                raise BusError("messages were lost on the way")
+                raise BusError("messages were lost in transit")
             expected += len(numbers)
             for number in numbers:
                 if number.stream != following and not has_others:

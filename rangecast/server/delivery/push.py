@@ -90,7 +90,9 @@ class PushDelivery:
                 batch = await listener.next_batch(wait=IDLE)
                 if batch.gap is not None:
                     if consumer.on_gap == "stop":
-                        await self.stop(f"events up to seq {batch.gap.upto} are gone from the log")
+                        await self.stop(
+                            f"events up to seq {batch.gap.upto} are no longer in the log"
+                        )
                     await self.tell_gap(batch.gap)
                 for at in range(0, len(batch.messages), self.batch_size):
                     some = batch.messages[at : at + self.batch_size]
@@ -192,7 +194,9 @@ class Deliveries:
             task.cancel()
         late = (await asyncio.wait(tasks, timeout=ENDING))[1] if tasks else set()
         for task in late:
-            text = "a delivery did not stop within %g seconds; it is cancelled, and repeated later"
+            text = (
+                "a delivery did not stop within %g seconds; it was cancelled and will be repeated"
+            )
             logger.warning(text, ENDING, extra=about(tasks[task].consumer))
 
     def checked(
@@ -206,7 +210,7 @@ class Deliveries:
         if delivery is None:
             known = ", ".join(self._kinds)
             raise RequestError(
-                422, f"'kind' of a delivery is one of {known}\n  given: {abbreviate(kind)}"
+                422, f"'kind' of a delivery must be one of {known}\n  given: {abbreviate(kind)}"
             )
         before = {} if old is None or old.delivery.get("kind") != kind else old.delivery
         return delivery.checked(self.settings, settings, before)

@@ -81,9 +81,11 @@ class Resolver:
             async with asyncio.timeout(max(0.0, left)):
                 await answer.came.wait()
         except TimeoutError:
-            raise AddressError(f"no address of the name within {TIMEOUT:g} seconds") from None
+            raise AddressError(
+                f"the host name was not resolved within {TIMEOUT:g} seconds"
+            ) from None
         if not answer.addresses:
-            raise AddressError("the name has no address")
+            raise AddressError("the host name has no address")
         return answer.addresses
 
     def _asked(self, tenant: _Tenant, host: str) -> _Answer:
@@ -93,7 +95,7 @@ class Resolver:
             tenant.answers.move_to_end(host)
             return answer
         if len(tenant.waiting) >= MAX_WAITING:
-            raise AddressError(f"{MAX_WAITING:,} names wait to be looked up")
+            raise AddressError(f"{MAX_WAITING:,} host names are waiting to be resolved")
         answer = tenant.answers[host] = _Answer()
         tenant.answers.move_to_end(host)
         self._forget(tenant)

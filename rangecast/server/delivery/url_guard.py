@@ -67,9 +67,9 @@ def target_of(url: str) -> Target:
     """Return the parts of a URL; reject anything but http and https."""
     wrong = ""
     if len(url) > LONGEST:
-        wrong = f"has at most {LONGEST:,} characters"
+        wrong = f"may have at most {LONGEST:,} characters"
     elif not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        wrong = "is of plain ASCII, without spaces and backslashes"
+        wrong = "must be plain ASCII, without spaces and backslashes"
     else:
         try:
             parts = urlsplit(url)
@@ -77,11 +77,14 @@ def target_of(url: str) -> Target:
         except ValueError as error:
             raise AddressError(f"this isn't a URL: {error}\n  given: {abbreviate(url)}") from None
         if parts.scheme not in ("http", "https"):
-            wrong = "begins with http:// or https://"
+            wrong = "must start with http:// or https://"
         elif "@" in parts.netloc:
-            wrong = "has no name and password: the signature authenticates the server"
+            wrong = (
+                "can't contain a user name or password: requests are authenticated by their "
+                "signature"
+            )
         elif not host or "%" in host or port == 0:
-            wrong = "names a host, and a port of 1 to 65535 if any"
+            wrong = "must have a host, and a port from 1 to 65535 if any"
     if wrong:
         raise AddressError(f"the URL of a webhook {wrong}\n  given: {abbreviate(url)}")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -117,7 +120,10 @@ def is_private_literal(host: str) -> bool:
 def check_port(target: Target) -> None:
     """Reject ports of protocols other than HTTP."""
     if target.port in BLOCKED_PORTS:
-        raise AddressError(f"port {target.port} belongs to another protocol than HTTP: not called")
+        raise AddressError(
+            f"port {target.port} is reserved for a protocol other than HTTP; the "
+            "webhook is not called"
+        )
 
 
 async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -> str:
@@ -128,8 +134,10 @@ async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -
         check_port(target)
     addresses = await resolve(target.host)
     if not addresses:
-        raise AddressError("the name has no address")
+        raise AddressError("the host name has no address")
     if not allow_private and not all(map(is_global, addresses)):
         # which address it is isn't said: that would be a way to look into a private network
-        raise AddressError("the name has an address that isn't of the open internet: not called")
+        raise AddressError(
+            "the host name has an address outside the public internet; the webhook is not called"
+        )
     return addresses[0]

@@ -150,12 +150,12 @@ class Webhook(PushDelivery):
         try:
             options = msgspec.convert(given, Options)
         except msgspec.ValidationError as error:
-            raise RequestError(422, f"a webhook's options: {error}") from None
+            raise RequestError(422, f"invalid webhook options: {error}") from None
         target = target_of(options.url)
         if options.old_secret or options.old_until:
-            raise RequestError(422, "a secret is changed by secret:rotate")
+            raise RequestError(422, "use secret:rotate to change a secret")
         if not 1 <= options.batch <= MOST:
-            raise RequestError(422, f"'batch' is 1 to {MOST}; given: {options.batch}")
+            raise RequestError(422, f"'batch' must be from 1 to {MOST}; given: {options.batch}")
         if options.allow_private and not settings.allow_private_webhooks:
             raise RequestError(
                 403,
@@ -165,7 +165,7 @@ class Webhook(PushDelivery):
         if not options.allow_private:
             check_port(target)
             if is_private_literal(target.host):
-                raise RequestError(422, f"{target.host} isn't an address of the open internet")
+                raise RequestError(422, f"{target.host} isn't a public internet address")
         news: dict[str, Any] = {}
         if options.secret:
             key_of(options.secret)
@@ -226,7 +226,7 @@ class Webhook(PushDelivery):
             verdict = delivery.handle(time.monotonic(), answer, random.random())
         self.delivery = None
         if verdict == "stop":
-            await self.stop("the receiver answered 410: it wants no more")
+            await self.stop("the receiver answered 410 (Gone): delivery has stopped")
         return verdict
 
     async def _bury(self, messages: Sequence[Message]) -> None:
@@ -237,7 +237,7 @@ class Webhook(PushDelivery):
         )
         await result_of(self.core.edit(edit))
         if self.options.on_dead == "stop":
-            await self.stop(f"no attempt arrived; the last one: {self.error}")
+            await self.stop(f"all attempts failed; the last one: {self.error}")
 
     def _request(self, messages: Sequence[Message]) -> tuple[str, str, bytes]:
         lineage, first, last = self.core.lineage, messages[0].seq, messages[-1].seq
@@ -257,7 +257,7 @@ class Webhook(PushDelivery):
         except AddressError as failure:
             return Answer(None, str(failure))
         except TimeoutError:
-            return Answer(None, f"no answer within {LIMIT:g} seconds")
+            return Answer(None, f"no response within {LIMIT:g} seconds")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as failure:
             return Answer(None, f"no answer: {type(failure).__name__}")
         status, asked = response.status_code, response.headers.get("retry-after")
@@ -335,8 +335,8 @@ def key_of(secret: str) -> bytes:
     if not secret.startswith(_PREFIX) or not 24 <= len(key) <= 64:
         raise RequestError(
             422,
-            f"a webhook's secret is {_PREFIX} and 24 to 64 bytes as base64\n"
-            "  hint: leave it out; one is made, and shown once",
+            f"a webhook secret must be {_PREFIX} followed by 24 to 64 bytes in base64\n"
+            "  hint: leave it out to have one generated, which is shown once",
         )
     return key
 

@@ -48,7 +48,9 @@ class Caller:
         """Raise 403 if a scope is missing."""
         if scope not in self.scopes and "admin" not in self.scopes:
             raise RequestError(
-                403, f"this token has the scopes {', '.join(self.scopes)}; this needs {scope!r}"
+                403,
+                f"this token has the scopes {', '.join(self.scopes)}; this operation "
+                f"requires {scope!r}",
             )
 
 
@@ -94,10 +96,10 @@ def local_caller(core: Core, address: str | None) -> Caller:
     """Return the caller at an address, without a token; headers are checked elsewhere."""
     if core.registry.had_token:
         raise RequestError(
-            401, "a token is needed\n  hint: send the header `Authorization: Bearer TOKEN`"
+            401, "a token is required\n  hint: send the header `Authorization: Bearer TOKEN`"
         )
     if address not in ("127.0.0.1", "::1") and not core.hosts.is_open:
-        raise RequestError(401, "without a token only loopback is served")
+        raise RequestError(401, "without a token, only loopback clients are served")
     return _ANYBODY
 
 
@@ -110,7 +112,7 @@ def token_caller(core: Core, secret: str) -> Caller:
 def _token(core: Core, digest: str) -> Token:
     token = core.registry.tokens.get(digest)
     if token is None or 0 < token.expires <= core.clock.now():
-        raise RequestError(401, "this token isn't known, or has expired")
+        raise RequestError(401, "this token is unknown or has expired")
     return token
 
 
@@ -197,7 +199,7 @@ def bearer_token(text: str | None) -> str | None:
         return None
     kind, _, secret = text.partition(" ")
     if kind.lower() != "bearer" or not secret:
-        raise RequestError(401, "the header is `Authorization: Bearer TOKEN`")
+        raise RequestError(401, "the header must be `Authorization: Bearer TOKEN`")
     return secret.strip()
 
 
@@ -233,5 +235,5 @@ def _check_type(request: Request) -> None:
     is_browser = "origin" in headers or "sec-fetch-site" in headers
     if kind in _FORMS or (kind == _CURL and is_browser):
         raise RequestError(
-            415, f"a body of the type {kind!r} isn't taken\n  hint: say that it is application/json"
+            415, f"a body of type {kind!r} isn't accepted\n  hint: send application/json"
         )

@@ -60,7 +60,7 @@ class ConnectionLimits:
             if soft < limit + _RESERVE:
                 limit = max(soft - _RESERVE, soft // 2)
                 logger.warning(
-                    "%s descriptors: room for %s connections, not %s\n"
+                    "%s file descriptors allow %s connections, not %s\n"
                     "  hint: raise the limit (ulimit -n), or lower --max-connections",
                     soft,
                     limit,
@@ -201,7 +201,9 @@ class BoundedProtocol(BatchingProtocol):
         if self._phase <= _HEAD:
             if waited > limits.header_seconds and (cycle is None or cycle.response_complete):
                 if self._phase == _HEAD:
-                    self.reject(408, f"the request's head took over {limits.header_seconds:g} s")
+                    self.reject(
+                        408, f"the request headers took more than {limits.header_seconds:g} s"
+                    )
                 else:
                     self.transport.close()
         elif self._phase == _BODY:
@@ -212,7 +214,7 @@ class BoundedProtocol(BatchingProtocol):
                 waited > limits.body_seconds
                 or now - self._began > limits.body_seconds + self._received / MIN_RATE
             ):
-                self.reject(408, f"the body stopped for {limits.body_seconds:g} s, or is too slow")
+                self.reject(408, f"the body stalled for {limits.body_seconds:g} s, or is too slow")
         elif self._phase == _END:
             if waited > limits.header_seconds and not getattr(cycle, "response_started", False):
                 self.transport.abort()
@@ -220,7 +222,7 @@ class BoundedProtocol(BatchingProtocol):
             self.transport.close()
 
 
-_LONG_HEAD = f"a request's line and headers have at most {MAX_HEAD:,} bytes"
+_LONG_HEAD = f"the request line and headers may have at most {MAX_HEAD:,} bytes"
 
 
 def check_times(connections: Iterable[Any], now: float) -> None:

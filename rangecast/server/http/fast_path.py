@@ -238,7 +238,7 @@ class FastPathProtocol(BoundedProtocol):
             problem_ = problem_of(error)
         else:
             logger.error("a request failed", exc_info=error)
-            problem_ = problem(500, "an error inside the server; its log says more")
+            problem_ = problem(500, "internal error; see the server's log")
         named = ((name, value) for name, value in problem_.raw_headers if name != b"content-length")
         head = b"".join(b"%s: %s\r\n" % header for header in named)
         self._send(held, problem_.status_code, head, bytes(problem_.body))

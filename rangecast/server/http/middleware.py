@@ -76,7 +76,8 @@ def _bounded(receive: Receive) -> Receive:
         left -= len(message.get("body", b""))
         if left < 0:
             raise HTTPException(
-                413, f"a body has at most {MAX_BODY_BYTES:,} bytes\n  hint: send several requests"
+                413,
+                f"a body may have at most {MAX_BODY_BYTES:,} bytes\n  hint: send several requests",
             )
         return message
 

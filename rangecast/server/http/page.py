@@ -45,7 +45,7 @@ def tile_origin(url: str) -> str:
     match = _TILES.fullmatch(url)
     if match is None or not all(part in url for part in ("{z}", "{x}", "{y}")):
         raise UsageError(
-            f"--map-tiles is an address with {{z}}, {{x}} and {{y}} in it; given: {url!r}\n"
+            f"--map-tiles must be a URL with {{z}}, {{x}} and {{y}}; given: {url!r}\n"
             "  hint: https://tiles.example.org/{z}/{x}/{y}.png"
         )
     return match[1]

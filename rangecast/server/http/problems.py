@@ -63,7 +63,7 @@ def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
     if isinstance(error, HTTPException):
         detail = str(error.detail)
         if detail in _NO_SUCH_PATH:
-            detail += ": there is no such path, or not with this method\n  hint: /docs lists all"
+            detail += ": no such path, or not with this method\n  hint: /docs lists all"
         return problem(error.status_code, detail)
     more: dict[str, Any] = {}
     if isinstance(error, FilterError) and error.span is not None:
@@ -93,7 +93,7 @@ def install(app: FastAPI) -> None:
         if first["loc"] == ("body",) and kind and not kind.endswith(("/json", "+json")):
             return problem(
                 415,
-                f"the body has the type {abbreviate(kind)}; expected: JSON\n"
+                f"the body has type {abbreviate(kind)}; expected: JSON\n"
                 "  hint: send the header `Content-Type: application/json`",
             )
         where = ".".join(str(part) for part in first["loc"])

@@ -41,7 +41,7 @@ class Stalled:
             limit = MAX_STALL if waiting or linger is None else linger
             if now - since >= limit:
                 if waiting:
-                    text = "a connection is cut: its peer has read nothing for %g seconds"
+                    text = "closing a connection: the peer has read nothing for %g seconds"
                     logger.warning(text, limit)
                 transport.abort()
             else:

@@ -47,7 +47,7 @@ class Tickets:
         token, until = self._waiting.pop(digest_of(ticket), (None, 0.0))
         if until < self._clock():
             raise RequestError(
-                401, "this ticket isn't known, was used, or has expired\n  hint: ask for a new one"
+                401, "this ticket is unknown, already used, or expired\n  hint: request a new one"
             )
         return token
 

@@ -15,7 +15,7 @@ LINGER = 0.5
 """Seconds that a peer has to confirm the end of its connection."""
 DROPPING = 2.0
 """Seconds that a peer has to read why its frames are rejected."""
-RESTARTS = "the server restarts"
+RESTARTS = "the server is restarting"
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):

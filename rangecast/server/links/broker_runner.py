@@ -175,7 +175,7 @@ class BrokerRunner:
                 for peer in [*self.broker.links]:
                     if consumer_name(peer) == name:
                         self._handle(ports.LinkDown(peer, forget=True))
-                        self._close(peer, "this link was deleted there")
+                        self._close(peer, "the peer deleted this link")
 
     def ask(self, answer: Future[bool]) -> None:
         """Resolve `answer` with whether all servers know the current subscriptions."""
@@ -202,25 +202,28 @@ class BrokerRunner:
         """Return why a link to this neighbour is impossible; empty if it is possible."""
         if connection.peer == self.name:
             return (
-                f"the broker there is called {self.name!r} as well\n"
-                "  hint: give every server a --server-name of its own, and no --link to itself"
+                f"the peer is also called {self.name!r} \n"
+                "  hint: give every server a unique --server-name, and no --link to itself"
             )
         consumer = self._core.registry.consumers.get((TENANT, consumer_name(connection.peer)))
         if consumer is not None and consumer.delivery.get("kind") != KIND:
-            return f"the consumer {consumer.name!r} is in the way: delete it, or rename the broker"
+            return (
+                f"the consumer {consumer.name!r} has the same name: delete it, or rename the broker"
+            )
         old = self.connections.get(connection.peer)
         if old is None or old.url == connection.url:
             return ""
         if old.url and connection.url:
             return (
-                f"{connection.peer!r} is linked by {old.url} already\n  hint: give one --link to it"
+                f"{connection.peer!r} is already linked by {old.url}\n"
+                "  hint: give only one --link to it"
             )
         # Both dial each other: the one that the lesser name has made stays.
         dialler = self.name if connection.url else connection.peer
         if dialler == min(self.name, connection.peer):
             return ""
         return (
-            f"{connection.peer!r} and {self.name!r} are linked by the other's --link\n"
+            f"{connection.peer!r} and {self.name!r} are already linked by the other's --link\n"
             "  hint: give --link on one side only"
         )
 
@@ -232,7 +235,7 @@ class BrokerRunner:
             return
         old = self.connections.get(connection.peer)
         if old is not None:
-            old.end("another connection has taken its place")
+            old.end("replaced by another connection")
             self._handle(ports.LinkDown(connection.peer))
         self.connections[connection.peer] = connection
         self._handle(ports.LinkUp(connection.peer))
@@ -247,7 +250,7 @@ class BrokerRunner:
             return ""  # it is rejected for that, soon
         why = self.broker.conflict(hello) if isinstance(hello, Hello) else ""
         if why:
-            self._alarm(f"a second link of {connection.peer} is rejected: {why}")
+            self._alarm(f"a second link of {connection.peer} was rejected: {why}")
         return why
 
     def _accepted(self, output: ports.Accepted) -> None:
@@ -261,9 +264,9 @@ class BrokerRunner:
             edit = PutConsumer(TENANT, consumer_name(peer), self._entry.name, delivery)
             self._core.edit(edit).result()
         except RangecastError as error:
-            self._alarm(f"link {peer}: it can't be written down: {error}")
+            self._alarm(f"link {peer}: can't be stored: {error}")
             self._handle(ports.LinkDown(peer, forget=there is None))
-            self._close(peer, "the link can't be written down")
+            self._close(peer, "the link can't be stored")
 
     def down(self, connection: LinkConnection) -> None:
         """Handle a closed connection."""
@@ -305,9 +308,9 @@ class BrokerRunner:
         space = self._entry.space
         came, rejected = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
         if rejected:
-            raise FrameError(f"an event isn't one of this space: {rejected[0][1]}")
+            raise FrameError(f"an event doesn't fit this space: {rejected[0][1]}")
         if any(len(line) > MAX_EVENT_BYTES for line in came.lines):
-            raise FrameError(f"an event has at most {MAX_EVENT_BYTES:,} bytes")
+            raise FrameError(f"an event may have at most {MAX_EVENT_BYTES:,} bytes")
         strings = [attribute.name for attribute in space if isinstance(attribute, String)]
         words = {name: [row.get(name) for row in came.rows] for name in strings}
         whole = msgspec.structs.replace(
@@ -398,7 +401,7 @@ class BrokerRunner:
     def _appended(self, answer: Future[Accepted]) -> None:
         error = answer.exception()
         if error is not None:
-            self._fail(f"events that came couldn't be written: {error}")
+            self._fail(f"received events couldn't be written: {error}")
 
     # ---- how it is
 

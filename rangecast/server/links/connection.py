@@ -126,7 +126,7 @@ class LinkConnection:
         self._going.put_nowait(what)
         self._going_bytes += len(what or b"")
         if self._going_bytes > MAX_WAITING_BYTES:
-            self.rejected = self.rejected or "the neighbour doesn't read what is sent to it"
+            self.rejected = self.rejected or "the neighbour doesn't read its messages"
             what = None
         if what is None:
             self._loop.call_later(CLOSE_SECONDS, self._is_over.set)

@@ -34,15 +34,15 @@ def checked_url(url: str, token: str | None, *, insecure: bool) -> str:
         is_good = False
     if not is_good or parts.username or parts.query or parts.fragment:
         raise UsageError(
-            f"--link is the address of another server, wss://HOST:PORT/v1/link; given: {url!r}"
+            f"--link must be the address of another server, wss://HOST:PORT/v1/link; given: {url!r}"
         )
     if parts.path not in ("", "/", "/v1/link"):
-        raise UsageError(f"--link ends with /v1/link; given: {url!r}")
+        raise UsageError(f"--link must end with /v1/link; given: {url!r}")
     is_near = parts.hostname in _LOOPBACK
     if token and parts.scheme == "ws" and not is_near and not insecure:
         raise UsageError(
             f"--link {url} would send the token without TLS\n"
-            "  hint: use wss://, or --insecure if something between the two does TLS"
+            "  hint: use wss://, or --insecure if a proxy provides TLS"
         )
     return f"{parts.scheme}://{parts.netloc}/v1/link"
 
@@ -70,7 +70,7 @@ class LinkDialer:
                 plain = error.strerror if isinstance(error, OSError) else None  # without its number
                 self.error = (plain or str(error) or type(error).__name__)[:500]
             except Exception as error:
-                logger.exception("link %s: failed; tried again", self.url)
+                logger.exception("link %s: failed; retrying", self.url)
                 self.error = f"internal error: {type(error).__name__}"
             if time.monotonic() - begun > STEADY:
                 pause = FIRST
@@ -111,7 +111,7 @@ class LinkDialer:
 
             if not self.peer:  # it says why not, or it isn't a server of ours
                 await receive()
-                self.error = rejected or "the server there has no --server-name"
+                self.error = rejected or "the peer has no --server-name"
                 return
             connection = LinkConnection(self._handler, self.peer, self.url)
             self.error = self._handler.wrong_with(connection)
@@ -119,4 +119,4 @@ class LinkDialer:
                 return
             self._handler.up(connection)
             await connection.run(send, receive)
-            self.error = rejected or connection.rejected or "the connection was cut"
+            self.error = rejected or connection.rejected or "the connection was lost"

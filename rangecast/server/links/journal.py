@@ -121,7 +121,9 @@ class ServerJournal:
                 return
             if units[0].first > at + 1:
                 self.gaps += 1
-                logger.warning("links: seqs %s to %s are gone", at + 1, units[0].first - 1)
+                logger.warning(
+                    "links: seqs %s to %s are no longer in the log", at + 1, units[0].first - 1
+                )
                 at = units[0].first - 1
                 yield at, None
             for unit in units:

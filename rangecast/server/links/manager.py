@@ -60,9 +60,9 @@ class Links:
         before = core.registry.broker
         if before is not None and (before.name, before.space) != (self.name, options.space):
             raise UsageError(
-                f"the data folder is that of the broker {before.name!r} with the space "
+                f"the data folder belongs to the broker {before.name!r} with the space "
                 f"{before.space!r}; given: {self.name!r} with {options.space!r}\n"
-                "  hint: keep its --server-name and --space, or begin with another --data"
+                "  hint: keep its --server-name and --space, or start with another --data"
             )
         self.alarms: deque[str] = deque(maxlen=_ALARMS)
         """The last things that a person should look at."""
@@ -177,7 +177,7 @@ class Links:
                 self._run()
                 return
             except Exception as error:
-                logger.exception("links have failed; they begin again")
+                logger.exception("links failed; restarting them")
                 self._give_up(f"internal error: {error!r}"[:300])
             if time.monotonic() - begun > _AGAIN_AT_MOST:
                 pause = _AGAIN
@@ -197,7 +197,7 @@ class Links:
         if runner is not None:
             self._drop(runner)
         else:
-            self._alarm(f"links can't begin: {why}")
+            self._alarm(f"links can't start: {why}")
 
     def _run(self) -> None:
         while True:
@@ -242,7 +242,7 @@ class Links:
                 core.pipeline.quiesced(lambda: self._make(incarnation))
                 return
             except RangecastError as error:
-                self._alarm(f"links can't begin: {error}")
+                self._alarm(f"links can't start: {error}")
                 with self._wakeup:
                     self._wakeup.wait_for(lambda: self._ending, _AGAIN)
 
@@ -268,7 +268,7 @@ class Links:
             self._wakeup.notify_all()
 
     def _drop(self, runner: BrokerRunner) -> None:
-        self._alarm(f"links begin again: {self._failed}")
+        self._alarm(f"links are restarting: {self._failed}")
         runner.end()
         with self._wakeup:  # what was asked is asked again
             asked = {*runner.questions.values(), *self._unanswered}

@@ -70,7 +70,9 @@ class KafkaPlace(NamedTuple):
         """Parse kafka://HOST:PORT,.../PREFIX."""
         match = _URL.fullmatch(url)
         if match is None:
-            raise UsageError(f"a log on Kafka is kafka://HOST:PORT/PREFIX; given: {url!r}")
+            raise UsageError(
+                f"a log on Kafka must have the form kafka://HOST:PORT/PREFIX; given: {url!r}"
+            )
         return cls(match[1], match[2])
 
     @property
@@ -89,11 +91,11 @@ class KafkaPlace(NamedTuple):
         try:
             yield
         except (KafkaException, BufferError, LogError) as error:
-            text, remedy = str(error), "look at the brokers, then start again"
+            text, remedy = str(error), "check the brokers, then restart"
             if isinstance(error, KafkaException):
                 text = error.args[0].str()
                 if is_fence(error.args[0]):
-                    text = "another server writes this log now"
+                    text = "another server is writing this log"
                     remedy = "run one server per prefix"
             raise LogError(f"{self}: {what}: {text}\n  hint: {remedy}") from None
 
@@ -209,7 +211,7 @@ class KafkaLog:
         count = make_topic(self._settings, self._place.topic, 1, _TOPIC)
         if count != 1:
             raise LogError(
-                f"the topic {self._place.topic!r} has {count} partitions; a log has one\n"
+                f"the topic {self._place.topic!r} has {count} partitions; a log must have one\n"
                 "  hint: choose another prefix"
             )
 
@@ -336,7 +338,7 @@ def records(reader: Any, topic: str, begin: int) -> Iterator[Placed]:
     while True:
         arrived_ = arrived(reader, TAKEN, LIMIT)
         if not arrived_:
-            raise LogError(f"the brokers don't answer within {LIMIT:g} seconds")
+            raise LogError(f"the brokers didn't respond within {LIMIT:g} seconds")
         for record in arrived_:
             error = record.error()
             if error is None:

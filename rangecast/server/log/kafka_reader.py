@@ -54,7 +54,7 @@ class KafkaTail:
             if topic.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise KafkaException(topic.error)
             raise UsageError(
-                f"{self._place}: no log is there: Kafka has no topic {self._place.topic!r}\n"
+                f"{self._place}: no log found: Kafka has no topic {self._place.topic!r}\n"
                 "  hint: start a server with this --log first, or correct the prefix"
             )
         self._partition = self._at(0)
@@ -88,7 +88,7 @@ class KafkaTail:
             units = []
             for _, epoch, unit in self._records(seconds):
                 if epoch != (self.epoch or epoch):
-                    raise LogError(f"the history changes from {self.epoch} to {epoch} in the log")
+                    raise LogError(f"the epoch changes from {self.epoch} to {epoch} within the log")
                 self.epoch = epoch
                 units.append(unit)
             return units
@@ -138,7 +138,7 @@ class KafkaTail:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.at = max(self.at, record.offset())
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                raise LogError("the log was cut, or made anew, before it was read to its end")
+                raise LogError("the log was truncated or recreated while it was being read")
             else:
                 raise KafkaException(error)
         return records

@@ -56,6 +56,6 @@ class Scrub:
                 logger.error("%s", error)
                 at = max(at, min((seq for seq in self._log.damage if seq > at), default=at)) + 1
             except Exception:  # reading of others goes on, and says what it meets
-                logger.exception("verifying the log has stopped at seq %s", at)
+                logger.exception("verification of the log stopped at seq %s", at)
                 return
             self._ending.wait(time.monotonic() - began)

@@ -44,7 +44,7 @@ class Head:
     def __init__(self, path: Path, reader: sqlite3.Connection):
         row = reader.execute("SELECT epoch, version, first, chain, mark FROM head").fetchone()
         if row is None:
-            raise LogError(f"{path}: has no head: it isn't a segment of a log")
+            raise LogError(f"{path}: has no header: it isn't a log segment")
         self.epoch: str
         self.version: int
         self.first: int
@@ -52,12 +52,12 @@ class Head:
         self.epoch, self.version, self.first, self.chain, mark = row
         if isinstance(self.version, int) and self.version != VERSION:
             raise LogError(
-                f"{path}: has format version {self.version}, "
-                f"this rangecast reads version {VERSION}\n"
+                f"{path}: has format version {self.version}; this version of rangecast reads "
+                f"{VERSION}\n"
                 "  hint: use the version that wrote it, or restore a backup"
             )
         if mark != _digest(*row[:4]) or path != path_of(path.parent, self.first):
-            raise LogError(f"{path}: its head is damaged\n  hint: restore a backup")
+            raise LogError(f"{path}: its header is damaged\n  hint: restore a backup")
 
 
 def write_head(segment: sqlite3.Connection, epoch: str, first: int, chain: bytes) -> None:
@@ -116,15 +116,15 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def unreadable(path: Path, error: BaseException) -> str:
     """Return the message for an unreadable segment, with the cause."""
     if not os.access(path, os.R_OK):
-        return f"{path}: may not be read by this user\n  hint: look at its owner and its mode"
+        return f"{path}: can't be read by this user\n  hint: check its owner and mode"
     if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
         return (
             f"{path}: can't be opened: {error}\n"
-            "  hint: the user needs the right to write in this folder, and the disk some space"
+            "  hint: check the permissions of the folder and the free disk space"
         )
     return (
-        f"{path}: is not a segment of a log, or is damaged: {error}\n"
-        "  hint: restore a backup; `rangecast log check` says how far the log is whole"
+        f"{path}: is not a log segment, or is damaged: {error}\n"
+        "  hint: restore a backup; `rangecast log check` shows how far the log is intact"
     )
 
 
@@ -242,35 +242,35 @@ def checked_end(folder: Path, firsts: list[int]) -> End:
 def _check_follows(path: Path, head: Head, before: End) -> None:
     if head.first != before.last + 1:
         raise LogError(
-            f"{path}: begins at seq {head.first}, expected {before.last + 1}: what lies between "
-            f"them is damaged or missing\n  hint: {_REPAIR.format(path.parent)}"
+            f"{path}: starts at seq {head.first}, expected {before.last + 1}: the part in between "
+            f"is damaged or missing\n  hint: {_REPAIR.format(path.parent)}"
         )
     if (head.epoch, head.chain) != (before.epoch, before.chain):
         raise LogError(
-            f"{path}: doesn't follow the segment before it\n  hint: {_REPAIR.format(path.parent)}"
+            f"{path}: doesn't continue the previous segment\n  hint: {_REPAIR.format(path.parent)}"
         )
 
 
 def _check_mark(folder: Path, mark: End | None, head: Head, end: End) -> None:
     """Reject a log that ends before its end mark, or whose mark is missing."""
     path = folder / NAME
-    begin_anew = f"or begin a new epoch with `rangecast log repair {folder} --force`"
+    begin_anew = f"or start a new epoch with `rangecast log repair {folder} --force`"
     if mark is None:
         raise LogError(
-            f"{path}: is damaged or missing: whether the log has all that was acknowledged "
-            f"isn't known; it ends at seq {end.last}\n"
-            f"  hint: restore it with the other files, {begin_anew}"
+            f"{path}: is damaged or missing: it is unknown whether the log contains everything "
+            f"acknowledged; it ends at seq {end.last}\n"
+            f"  hint: restore it together with the other files, {begin_anew}"
         )
     if mark.epoch != end.epoch:
         raise LogError(
-            f"{path}: is of epoch {mark.epoch}, the log of epoch {end.epoch}\n"
+            f"{path}: is of epoch {mark.epoch}, but the log is of epoch {end.epoch}\n"
             f"  hint: restore both from the same backup, {begin_anew}"
         )
     if mark.last > end.last or (mark.last == end.last and mark.chain != end.chain):
         where, seq = wal_of(path_of(folder, head.first)), min(end.last + 1, mark.last)
         raise LogError(
             f"{where}: the unit at seq {seq} is damaged or missing: the log ends at seq "
-            f"{end.last}, and was acknowledged up to {mark.last}\n"
+            f"{end.last}, but was acknowledged up to {mark.last}\n"
             f"  hint: {_REPAIR.format(folder)}"
         )
 

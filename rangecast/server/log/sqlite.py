@@ -103,7 +103,7 @@ class SqliteLog:
         mark = marked_end(self.folder)
         if mark is not None and mark.last:
             raise LogError(
-                f"{self.folder}: the log is gone; it was acknowledged up to seq {mark.last}\n"
+                f"{self.folder}: the log is missing; it was acknowledged up to seq {mark.last}\n"
                 "  hint: restore the folder from a backup, or choose another one"
             )
         self.epoch, self.first, self.last, self.chain = epoch, 1, 0, START
@@ -124,8 +124,7 @@ class SqliteLog:
         for name in (self.folder, path):
             if os.access(name, os.R_OK) and not os.access(name, os.W_OK):
                 raise LogError(
-                    f"{name}: may not be written by this user\n"
-                    "  hint: look at its owner and its mode"
+                    f"{name}: can't be written by this user\n  hint: check its owner and mode"
                 )
         try:
             end = checked_end(self.folder, self._firsts)
@@ -166,7 +165,7 @@ class SqliteLog:
     def _unusable(self, error: OSError) -> LogError:
         return LogError(
             f"{self.folder}: can't be written: {error.strerror}\n"
-            "  hint: look at the disk, and at the owner and the mode of the folder and its files"
+            "  hint: check the disk, and the owner and mode of the folder and its files"
         )
 
     @property
@@ -202,7 +201,7 @@ class SqliteLog:
         if self._is_full(error):
             return LogFullError(
                 f"{self.folder}: the disk is full; nothing was accepted\n"
-                "  hint: free some space, or keep less (--retention-gb, --retention-days)"
+                "  hint: free some space, or reduce retention (--retention-gb, --retention-days)"
             )
         return self._failed(error)
 
@@ -212,7 +211,7 @@ class SqliteLog:
         """
         self._broken = (
             f"{self.folder}: writing failed ({error}); nothing more is accepted\n"
-            "  hint: look at the disk, then start the server again"
+            "  hint: check the disk, then restart the server"
         )
         return LogError(self._broken)
 

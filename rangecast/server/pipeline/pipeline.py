@@ -165,7 +165,8 @@ class CommitPipeline:
                 raise RequestError(503, "the server is stopping; try again later")
             if self.queue_bytes + size > MAX_QUEUE_BYTES and self._waiting:
                 raise RequestError(
-                    503, f"{self.queue_bytes:,} bytes wait to be written; try again in a second"
+                    503,
+                    f"{self.queue_bytes:,} bytes are waiting to be written; try again in a second",
                 )
             self._waiting.append(request)
             self.queue_bytes += size

@@ -94,7 +94,7 @@ class Leader:
         try:
             yield
         except msgspec.DecodeError as error:
-            raise LogError(f"{self.url}: its answer isn't a part of a log: {error}") from None
+            raise LogError(f"{self.url}: its response isn't part of a log: {error}") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
             raise LogError(f"{self.url}: {str(error) or type(error).__name__}") from None
         except LogError as error:
@@ -106,8 +106,8 @@ class Leader:
             return self.piece(0).epoch
         except LogError as error:
             raise LogError(
-                f"{error}\n  hint: a new copy can't be followed from nothing: start it again once "
-                "the leader answers; a copy that exists starts without it"
+                f"{error}\n  hint: a first copy needs the leader: start again once it responds; "
+                "an existing copy starts without it"
             ) from None
 
     def close(self) -> None:
@@ -122,9 +122,9 @@ def _read(answer: httpx.Response) -> bytes:
     for part in answer.iter_bytes():
         size += len(part)
         if size > MAX_ANSWER_BYTES:
-            raise LogError(f"an answer has at most {MAX_ANSWER_BYTES:,} bytes")
+            raise LogError(f"a response may have at most {MAX_ANSWER_BYTES:,} bytes")
         if time.monotonic() > deadline:
-            raise LogError(f"an answer took more than {MAX_ANSWER_SECONDS:g} seconds")
+            raise LogError(f"a response took more than {MAX_ANSWER_SECONDS:g} seconds")
         parts.append(part)
     return b"".join(parts)
 
@@ -200,9 +200,9 @@ class Follower:
         if self._is_stopped:
             return "follower stopped: the leader has another history"
         if self._is_beyond:
-            return "follower can't catch up: the leader has dropped what comes next here"
+            return "follower can't catch up: the leader no longer has the next entries"
         if self._current is None:
-            return "follower has not caught up with its leader since its start"
+            return "follower has not caught up with its leader since it started"
         age = time.monotonic() - self._current
         if age <= MAX_AGE:
             return ""
@@ -235,7 +235,7 @@ class Follower:
 
     def _failed(self, why: str) -> None:
         if why != self.error:
-            logger.warning("following waits, and tries again: %s", why)
+            logger.warning("following failed, retrying: %s", why)
         self.error = why
         self.failures += 1
 
@@ -248,14 +248,14 @@ class Follower:
         self._is_beyond = piece.first > log.last + 1
         if self._is_beyond:
             raise LogError(
-                f"{self._leader.url}: its log begins at {piece.first}, after what is here\n"
-                "  hint: begin with a copy of the leader's folder"
+                f"{self._leader.url}: its log starts at {piece.first}, after the end of this copy\n"
+                "  hint: start with a copy of the leader's folder"
             )
         for unit in piece.units:
             if self._ending.is_set():
                 return
             if unit.first != log.last + 1 or not is_chained(log.chain, unit):
-                raise LogError(f"{self._leader.url}: the unit at {unit.first} came damaged")
+                raise LogError(f"{self._leader.url}: the unit at {unit.first} arrived damaged")
             try:
                 core.follow(unit)
             except LogFullError:
@@ -271,11 +271,11 @@ class Follower:
         if piece.epoch != log.epoch or piece.last < log.last:
             raise HistoryError(
                 f"{self._leader.url} has another history: epoch {piece.epoch} up to "
-                f"{piece.last}, here {log.epoch} up to {log.last}\n"
-                "  hint: begin with an empty folder, or with a copy of the leader's"
+                f"{piece.last}, this copy {log.epoch} up to {log.last}\n"
+                "  hint: start with an empty folder, or with a copy of the leader's"
             )
         if log.last >= piece.first and piece.before != log.chain:
             raise HistoryError(
                 f"{self._leader.url} has another history: it differs from this one before "
-                f"{log.last}\n  hint: begin with an empty folder, or with a copy of the leader's"
+                f"{log.last}\n  hint: start with an empty folder, or with a copy of the leader's"
             )

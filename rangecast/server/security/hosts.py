@@ -45,17 +45,17 @@ class Hosts:
         for host in peer.hosts:
             if not self.accepts(host):
                 return (
-                    f"without tokens this server isn't served as {host[:200]!r}\n"
-                    "  hint: call it by a loopback address, start it with --allowed-host NAME, or "
-                    "make a token"
+                    f"without tokens, this server doesn't answer as {host[:200]!r}\n"
+                    "  hint: use a loopback address, start it with --allowed-host NAME, or create "
+                    "a token"
                 )
         if peer.origin is not None:
             name = _name(peer.origin.partition("://")[2])
             own = {_name(allowed) for allowed in peer.hosts} | self._allowed
             if name is None or name not in own:
-                return f"without tokens a page of {peer.origin[:200]!r} can't use this server"
+                return f"without tokens, a page of {peer.origin[:200]!r} can't use this server"
         elif peer.site == "cross-site":
-            return "without tokens a page of another site can't use this server"
+            return "without tokens, a page of another site can't use this server"
         return ""
 
     def accepts(self, host: str) -> bool:

@@ -170,8 +170,8 @@ class Admission:
             if edit.track is not None and not edit.consumer:
                 raise RequestError(
                     422,
-                    f"the subscription {abbreviate(edit.name)} has a track, and no consumer\n"
-                    "  hint: give it a consumer, which gets its transitions",
+                    f"the subscription {abbreviate(edit.name)} has a track, but no consumer\n"
+                    "  hint: give it a consumer for its transitions",
                 )
 
     def _need_track(self, tenant: str, space: str) -> None:
@@ -179,8 +179,8 @@ class Admission:
         if self._track(tenant, space) is None:
             raise RequestError(
                 409,
-                f"the space {abbreviate(space)} has no track: its objects have no key\n"
-                '  hint: put it with "track": {"key": ..., "time": ...}',
+                f"the space {abbreviate(space)} doesn't track objects\n"
+                '  hint: create it with "track": {"key": ..., "time": ...}',
             )
 
     def _track(self, tenant: str, space: str) -> dict[str, Any] | None:
@@ -199,7 +199,7 @@ class Admission:
                 raise RequestError(
                     409,
                     f"the consumer {abbreviate(consumer)} is of {_in_words(other)}, the {noun} of "
-                    f"{_in_words(label)}\n  hint: make a consumer for each",
+                    f"{_in_words(label)}\n  hint: create a consumer for each",
                 )
         keys = [(tenant, label, put.name) for put in edits]
         olds = self._versions(tenant, label, keys)
@@ -302,7 +302,7 @@ class Admission:
         if old is not None and old != edit:
             raise RequestError(
                 409,
-                f"the board {abbreviate(edit.name)} exists, with other options\n"
+                f"the board {abbreviate(edit.name)} already exists with other options\n"
                 "  hint: delete it first, or choose another name",
             )
         check_board(edit)
@@ -324,7 +324,9 @@ class Admission:
         """
         self._need_board((entry.tenant, entry.name))
         if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
-            raise RequestError(404, f"the board {abbreviate(entry.name)} was deleted meanwhile")
+            raise RequestError(
+                404, f"the board {abbreviate(entry.name)} was deleted in the meantime"
+            )
         self._journal.clear()
         object_changes: list[ObjectChange] = []
         rejected: list[tuple[int, RangecastError]] = []
@@ -374,8 +376,8 @@ class Admission:
         if edit.track is not None and track is not None and edit.track != track:
             raise RequestError(
                 409,
-                f"the objects of the space {abbreviate(edit.name)} are tracked, with other "
-                "options\n  hint: leave track out, or make another space",
+                f"the objects of the space {abbreviate(edit.name)} are already tracked with other "
+                "options\n  hint: leave track out, or create another space",
             )
         if edit.track is not None:
             self._set(self._tracks, key, edit.track)
@@ -446,8 +448,8 @@ def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -
         wanted = f"; this would be {more:,} more" if more > 1 else ""
         raise RequestError(
             403,
-            f"this tenant may have {limits[name]:,} {name}, and has {count:,}{wanted}\n"
-            "  hint: delete some, or ask for a higher limit",
+            f"this tenant may have {limits[name]:,} {name} and has {count:,}{wanted}\n"
+            "  hint: delete some, or request a higher limit",
         )
 
 
@@ -456,8 +458,8 @@ def check_name(noun: str, name: str) -> None:
     if not NAME.fullmatch(name):
         raise RequestError(
             422,
-            f"the name of a {noun} is made of letters, digits, '_', '.' and '-', begins with a "
-            f"letter or digit, and has at most 128 of them\n  given: {abbreviate(name)}",
+            f"the name of a {noun} must consist of at most 128 letters, digits, '_', '.' and '-', "
+            f"and start with a letter or digit\n  given: {abbreviate(name)}",
         )
 
 
@@ -476,6 +478,6 @@ def check_growth(old: Space, new: Space) -> None:
     if wrong is not None:
         raise RequestError(
             409,
-            f"the space exists, and can't become this one: {wrong}\n"
-            "  hint: add attributes, or values of a category, at the end; or make another space",
+            f"the space exists and can't be changed to this one: {wrong}\n"
+            "  hint: add attributes, or values of a category, at the end; or create another space",
         )

@@ -242,7 +242,8 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
         raise UsageError(f"not JSON: {error}") from None
     if not isinstance(row, dict) or "id" not in row:
         raise UsageError(
-            f'a change is a JSON object {{"id": ..., "value": ...}}\n  given: {abbreviate(row)}'
+            'a change must be a JSON object {"id": ..., "value": ...}\n'
+            f"  given: {abbreviate(row)}"
         )
     known = ["id", "value", *(["position"] if space is None else space.names)]
     for name in row:
@@ -276,7 +277,7 @@ def judged(
         raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to add it")
     if change.value is UNSET and change.position is UNSET:
         raise UsageError(
-            f"nothing of the object {change.id!r} changes\n  hint: give a value or a position"
+            f"the change of the object {change.id!r} is empty\n  hint: give a value or a position"
         )
     change.was = None
     if old is not None:

@@ -72,8 +72,8 @@ class Deduplicator:
         if request is not None and request.digest != head.digest:
             raise RequestError(
                 422,
-                f"the Idempotency-Key {head.key!r} was used before, with another body\n"
-                "  hint: use a new key for each request, and the same only to repeat one",
+                f"the Idempotency-Key {head.key!r} was already used with another body\n"
+                "  hint: use a new key for each request; reuse one only to retry",
             )
         return request
 
@@ -111,7 +111,7 @@ class Deduplicator:
         before = self.offsets.get(_key(head, head.source), 0)
         if before != follows:
             raise RequestError(
-                409, f"{head.source} was read up to {before}; given: what follows {follows}"
+                409, f"{head.source} was read up to {before}; given: the part after {follows}"
             )
 
     def read_from(self, tenant: str, space: str, prefix: str) -> dict[str, int]:

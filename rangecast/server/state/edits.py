@@ -308,7 +308,8 @@ def edits_of(unit: Unit) -> Sequence[AnyEdit]:
         return as_run(_edits.decode(unit.body))
     except msgspec.ValidationError as error:
         raise LogError(
-            f"the log has an edit at seq {unit.first} that this rangecast doesn't know: {error}\n"
+            f"the log has an edit at seq {unit.first} that this version of rangecast doesn't "
+            f"know: {error}\n"
             "  hint: use the version that wrote it, or a newer one"
         ) from None
 

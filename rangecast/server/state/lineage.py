@@ -36,11 +36,11 @@ class LostPositionError(PositionError):
         """Position of the fork, or the start of this log if that isn't known."""
         self.resume = resume
         """The same as a seq; `None` if unknown."""
-        where = f"they part after {upto}" if resume is not None else "where they part isn't known"
+        where = f"they diverge after {upto}" if resume is not None else "the fork isn't known"
         super().__init__(
             f"the position {text[:80]!r} is of another history than this log's: {where}\n"
-            "  hint: this server was restored from a copy, or has taken the place of another; go "
-            f"on at {upto!r}, 'start' or 'now': what the other history had after that is lost"
+            "  hint: this server was restored from a copy, or has replaced another; continue at "
+            f"{upto!r}, 'start' or 'now'; later entries of the other history are lost"
         )
 
 
@@ -104,7 +104,7 @@ class Lineage:
         name, _, digits = text.partition(":")
         if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
             raise PositionError(
-                f"a position is a text such as {self.epoch}:123, as messages carry it\n"
+                f"a position must be a string such as {self.epoch}:123, as in messages\n"
                 f"  given: {text[:80]!r}"
             )
         seq, end = int(digits), self._end_of(name, last)
@@ -113,7 +113,7 @@ class Lineage:
         if seq <= end:
             return seq
         if name == self.epoch != self.ended:
-            raise PositionError(f"the position {text!r} lies beyond the log's last, {name}:{last}")
+            raise PositionError(f"the position {text!r} is after the end of the log, {name}:{last}")
         raise LostPositionError(text, position(name, end), end)
 
     def _end_of(self, name: str, last: int) -> int | None:

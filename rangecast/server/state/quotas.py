@@ -20,16 +20,16 @@ from rangecast.server.state.edits import PAID, AnyEdit, size_of
 from rangecast.server.state.registry import Registry, RequestError
 
 LIMITS = {
-    "events_per_second": "events that are published in a second",
-    "edits_per_second": "subscriptions, interests, consumers and spaces that are put in a second",
-    "bytes_per_second": "bytes of events and edits in a second",
+    "events_per_second": "events published per second",
+    "edits_per_second": "subscriptions, interests, consumers and spaces written per second",
+    "bytes_per_second": "bytes of events and edits per second",
     "subscriptions": "subscriptions",
     "filter_length": "characters of a filter",
-    "filter_boxes": "boxes that a filter becomes",
+    "filter_boxes": "boxes of a filter",
     "consumers": "consumers",
     "webhooks": "consumers with a webhook",
-    "sessions": "WebSockets and streams that are open",
-    "retained_bytes": "bytes of events and edits that the log keeps",
+    "sessions": "open WebSockets and streams",
+    "retained_bytes": "bytes of events and edits in the log",
 }
 DEFAULTS = {"filter_length": 64 << 10, "filter_boxes": MAX_BOXES}
 """Limits that apply to a tenant without its own, which may be higher or lower."""
@@ -77,8 +77,8 @@ class Quotas:
         if limit is not None and kept + size > limit:
             raise RequestError(
                 403,
-                f"the log may keep {limit:,} bytes of this tenant, and has {kept:,}\n"
-                "  hint: wait until the log drops old ones, or ask for a higher limit",
+                f"the log may hold {limit:,} bytes of this tenant, and has {kept:,}\n"
+                "  hint: wait until retention removes old ones, or request a higher limit",
             )
         with self._one:
             self._use(tenant, used)
@@ -98,7 +98,7 @@ class Quotas:
                 raise RequestError(
                     429,
                     f"this tenant may send {limit:,} {what} per second, and has sent more\n"
-                    f"  hint: send this again {wait}, or ask for a higher limit",
+                    f"  hint: try again {wait}, or request a higher limit",
                 )
         for name, value in left.items():
             self._left[tenant, name] = value - used[name], now
@@ -160,8 +160,8 @@ class Quotas:
         if limit is not None and count >= limit:
             raise RequestError(
                 429,
-                f"this tenant may have {limit:,} connections open, and has {count:,}\n"
-                "  hint: close some, or ask for a higher limit",
+                f"this tenant may have {limit:,} open connections and has {count:,}\n"
+                "  hint: close some, or request a higher limit",
             )
 
     @contextmanager
@@ -179,7 +179,7 @@ def _check_length(text: str, longest: int) -> None:
         raise RequestError(
             403,
             f"a filter of this tenant has at most {longest:,} characters, not {len(text):,}\n"
-            "  hint: make several subscriptions of it, or ask for a higher limit",
+            "  hint: split it into several subscriptions, or request a higher limit",
         )
 
 

@@ -59,20 +59,20 @@ class Replay:
             try:
                 state, registry, indexes, deduplicator, tracks = opened(folder, seq)
             except SnapshotError as error:
-                logger.warning("%s; the one before it, or the log, serves instead", error)
+                logger.warning("%s; falling back to an earlier snapshot or the log", error)
                 unread.append(str(error))
                 continue
             chain = bytes.fromhex(state.chain)
             if state.epoch != epoch or chain_at(seq) not in (None, chain):
-                logger.warning("snapshot %s is of another history: not used", seq)
-                unread.append(f"the snapshot at seq {seq} is of another history")
+                logger.warning("snapshot %s belongs to another history and is not used", seq)
+                unread.append(f"the snapshot at seq {seq} belongs to another history")
                 continue
             self.registry, self.indexes, self.deduplicator = registry, indexes, deduplicator
             self.tracks = tracks
             self.seq, self.chain = seq, chain
             break
         if self.seq < first - 1:
-            lines = [f"the log begins at seq {first}, and no snapshot has what was before"]
+            lines = [f"the log starts at seq {first}, and no snapshot has the part before"]
             lines += [f"  {reason}" for reason in unread]
             lines += ["  hint: restore the folder from a backup, or use the version that wrote it"]
             raise LogError(f"{self._where}: " + "\n".join(lines))
@@ -82,7 +82,7 @@ class Replay:
         if not is_chained(self.chain, unit):
             raise LogError(
                 f"{self._where}: the log is damaged at seq {unit.first}\n"
-                "  hint: restore a backup; `rangecast log check` says how far it is whole"
+                "  hint: restore a backup; `rangecast log check` shows how far it is intact"
             )
         return self.carried_out(unit)
 
@@ -112,7 +112,8 @@ class Replay:
             registry.retained.note(transitions_head(unit).tenant, unit.last, len(unit.body))
         else:
             raise LogError(
-                f"the log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't know that\n"
+                f"the log has {unit.kind!r} at seq {unit.first}, which this version of rangecast "
+                "doesn't know\n"
                 "  hint: use the version that wrote it, or a newer one"
             )
         self.tracks.take(unit, changes, registry)

@@ -393,7 +393,7 @@ def _state(path: Path, text: bytes) -> State:
             raise
     if written != VERSION:
         raise SnapshotError(
-            f"{path}: has format version {written}, this rangecast reads version {VERSION}"
+            f"{path}: has format version {written}; this version of rangecast reads {VERSION}"
         )
     return state
 

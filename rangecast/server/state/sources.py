@@ -74,7 +74,7 @@ class SourceState:
         self.skipped += 1
         reason = f"internal error: {type(error).__name__}: {error}"[:200]
         self.dead_letters.append({"source": name, "number": number, "error": reason})
-        logger.warning("%s: the message %s is skipped: %s", name, number, reason)
+        logger.warning("%s: skipping the message %s: %s", name, number, reason)
 
     def missing(self, name: str, begin: int, end: int) -> None:
         """Report that a range of messages was deleted before it was read."""
@@ -86,7 +86,7 @@ class SourceState:
         """Report that a source has lost messages that were already read."""
         self.gaps += 1
         self._report(
-            name, f"was read up to {at}, and ends at {end} now: it is read from its beginning"
+            name, f"was read up to {at}, but now ends at {end}: reading it from its beginning"
         )
 
     def identify(self, identity: str, known: Collection[str]) -> None:
@@ -97,7 +97,7 @@ class SourceState:
         is_new = self._identity != identity if self._identity else bool(known)
         if is_new and identity not in known:
             self.recreations += 1
-            self._report(self.name, "was deleted and made again: it is read from its beginning")
+            self._report(self.name, "was deleted and recreated: reading it from its beginning")
         self._identity = identity
 
     def _report(self, name: str, text: str) -> None:

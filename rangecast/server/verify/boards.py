@@ -66,7 +66,7 @@ class BoardOracle:
                     self._start = seq if edit.start < 0 else edit.start
                 elif edit.start >= 0:
                     raise RangecastError(
-                        f"the consumer was moved at seq {seq}: what it got can't be proved"
+                        f"the consumer was moved at seq {seq}, so its messages can't be verified"
                     )
             case DeleteConsumer() if edit.name == self._consumer:
                 self._interests.clear()

@@ -89,11 +89,11 @@ class Report:
 def verify_deliveries(folder: Path, tenant: str, consumer: str, delivered: Path) -> Report:
     """Compare delivered messages, in a file of JSON lines, with the log."""
     if not folder.is_dir() or not segments(folder):
-        raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
+        raise UsageError(f"{folder}: no log found; expected: the folder given to serve --data")
     if segments(folder)[0] > 1:
         raise UsageError(
-            f"{folder}: the log has lost its beginning to retention; deliveries can be proved only "
-            "from the first seq on"
+            f"{folder}: retention has removed the start of the log; deliveries can only be "
+            "verified from the first seq on"
         )
     got, report = _read(delivered), Report()
     came: dict[int, list[str]] = {}
@@ -105,13 +105,13 @@ def verify_deliveries(folder: Path, tenant: str, consumer: str, delivered: Path)
         found = came.pop(seq, None)
         if found is None:
             report.missing += 1
-            report.note(f"seq {seq} never came; it is for {', '.join(wanted[:5])}")
+            report.note(f"seq {seq} never arrived; expected for {', '.join(wanted[:5])}")
         elif sorted(found) != sorted(wanted):
             report.differing += 1
-            report.note(f"seq {seq} came for {found[:5]}, and is for {wanted[:5]}")
+            report.note(f"seq {seq} arrived for {found[:5]}; expected for {wanted[:5]}")
     report.extra = len(came)
     for seq in sorted(came)[:5]:
-        report.note(f"seq {seq} came, and isn't for this consumer")
+        report.note(f"seq {seq} arrived, but isn't for this consumer")
     return report
 
 
@@ -166,7 +166,7 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
     yield from mine.rest()
     tracks.check_end()
     if not mine.space and board.board is None:
-        raise UsageError(f"{folder}: the log knows no consumer {consumer!r} of tenant {tenant!r}")
+        raise UsageError(f"{folder}: the log has no consumer {consumer!r} of tenant {tenant!r}")
 
 
 class _Consumer:
@@ -199,8 +199,8 @@ class _Consumer:
             case PutConsumer(board=""):
                 if edit.start >= 0 or (edit.max_per_event, edit.max_per_second) != self._options:
                     raise RangecastError(
-                        f"the consumer was moved, or got another rate limit, at seq {seq}: "
-                        "what it got can't be verified"
+                        f"the consumer was moved, or got another rate limit, at seq {seq}, so its "
+                        "messages can't be verified"
                     )
             case DeleteConsumer():
                 self.is_there = False

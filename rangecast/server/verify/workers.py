@@ -70,7 +70,7 @@ def verify_workers(settings: WorkerSettings) -> WorkerReport:
             _compare(batch, place, wanted, claims.pop(place, {}), report)
     for place, came in claims.items():
         report.extra += len(came)
-        report.note(f"{_told(place)}: {', '.join(came)} got it, and no batch has it")
+        report.note(f"{_told(place)}: {', '.join(came)} got it, but no batch has it")
     return report
 
 
@@ -169,7 +169,7 @@ def _compare(
             )
     report.extra += len(came)
     if came:
-        report.note(f"{_told(place)}: {', '.join(came)} got it, and it isn't for them")
+        report.note(f"{_told(place)}: {', '.join(came)} got it, but it isn't for them")
 
 
 def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> Iterator[BatchRecord]:
@@ -178,7 +178,7 @@ def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> It
     try:
         if tail.first > 1:
             raise UsageError(
-                f"{url}: the log has lost its beginning; matches can be verified only from the "
+                f"{url}: the start of the log is missing; matches can only be verified from the "
                 "first seq on"
             )
         units, reached = _units(tail), 0
@@ -207,8 +207,8 @@ def _seq(batch: BatchRecord, tail: KafkaTail) -> int:
     epoch, _, seq = batch.edits.partition(":")
     if epoch != tail.epoch:
         raise UsageError(
-            f"a batch was matched with {batch.edits}; this log's epoch is {tail.epoch!r}: they are "
-            "of two histories"
+            f"a batch was matched with {batch.edits}; this log's epoch is {tail.epoch!r}, so they "
+            "belong to different histories"
         )
     return int(seq)
 
@@ -227,8 +227,7 @@ def _committed(servers: str, topic: str, *, is_whole: bool = True) -> Iterator[A
             low, high = reader.get_watermark_offsets(TopicPartition(topic, number), LIMIT)
             if low and is_whole:
                 raise UsageError(
-                    f"the topic {topic!r} has lost its beginning to retention: what it says can't "
-                    "be verified"
+                    f"the topic {topic!r} has lost its start to retention, so it can't be verified"
                 )
             if high > low:
                 places.append(TopicPartition(topic, number, low))

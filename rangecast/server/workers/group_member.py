@@ -152,7 +152,7 @@ class Member:
                 raise KafkaException(topic.error)
             raise UsageError(
                 f"Kafka has no topic {self._topic!r}\n"
-                "  hint: make it, with a partition per worker or more, or correct --events"
+                "  hint: create it with at least one partition per worker, or correct --events"
             )
         return [TopicPartition(self._topic, number) for number in sorted(topic.partitions)]
 
@@ -171,7 +171,7 @@ class Member:
             low, _ = consumer.get_watermark_offsets(partition, LIMIT)
             if 0 <= partition.offset < low:
                 logger.warning(
-                    "partition %s: events %s to %s are gone before they were matched",
+                    "partition %s: events %s to %s were deleted before they were matched",
                     *(partition.partition, partition.offset, low - 1),
                 )
             self._next[partition.partition] = max(low, partition.offset)
@@ -273,8 +273,8 @@ class Member:
             producer.abort_transaction(LIMIT)
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise UsageError(
-                    "an event with all its subscriptions of one consumer is larger than a record "
-                    "of Kafka may be\n  hint: raise max.message.bytes of the topic of matches, "
+                    "an event with all its subscriptions of one consumer exceeds the size limit "
+                    "of a Kafka record\n  hint: raise max.message.bytes of the topic of matches, "
                     "and message.max.bytes of the brokers"
                 ) from None
             raise AbortedError(error.str()) from None
@@ -308,11 +308,11 @@ class Member:
             error = failure.args[0]
             if is_fence(error) or error.fatal():
                 raise FencedError(
-                    f"this worker is fenced off ({error.str()}): another one runs under its name, "
-                    f"{self._name!r}, or it or the brokers stood still for more than {OPEN:g} "
+                    f"this worker is fenced off ({error.str()}): another one uses its name, "
+                    f"{self._name!r}, or it or the brokers stalled for more than {OPEN:g} "
                     "seconds\n"
-                    "  hint: give every worker a --name of its own, or none; start it again"
+                    "  hint: give every worker a unique --name, or none; restart it"
                 ) from None
             raise RangecastError(
-                f"Kafka: {error.str()}\n  hint: look at the brokers, then start the worker again"
+                f"Kafka: {error.str()}\n  hint: check the brokers, then restart the worker"
             ) from None

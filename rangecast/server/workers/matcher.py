@@ -89,7 +89,7 @@ class Matcher:
             raise UsageError(
                 f"the log has no space {abbreviate(name)} of the tenant {tenant}: "
                 f"{did_you_mean(name, mine)}\n"
-                "  hint: make it at the server first, or correct --space"
+                "  hint: create it on the server first, or correct --space"
             )
         return spaces[self._name]
 
@@ -159,6 +159,6 @@ class Matcher:
         if consumer.max_per_second and consumer.name not in self._told:
             self._told.add(consumer.name)
             logger.warning(
-                "consumer %s: only the server keeps max_per_second; a worker writes every match",
+                "consumer %s: only the server applies max_per_second; a worker writes every match",
                 consumer.name,
             )

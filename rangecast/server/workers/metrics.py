@@ -39,7 +39,7 @@ class WorkerMetrics(Collector):
             {
                 "events": ("Events read, matched or rejected.", done.events),
                 "matches": ("Match records written: one per event and consumer.", done.matches),
-                "rejected": ("Events that cannot be used.", done.rejected),
+                "rejected": ("Rejected events.", done.rejected),
                 "batches": ("Committed transactions, one per batch.", done.batches),
                 "transactions_aborted": (
                     "Transactions aborted because partitions were reassigned.",
@@ -68,7 +68,7 @@ class WorkerMetrics(Collector):
         )
         lag = GaugeMetricFamily(
             "rangecast_worker_lag",
-            "Offsets of a partition that are not matched yet.",
+            "Offsets of a partition that are not yet matched.",
             labels=["partition"],
         )
         for number, offsets in lags.items():
@@ -104,7 +104,7 @@ def answering(worker: Worker, host: str, port: int) -> Iterator[str]:
     except OSError as error:
         raise UsageError(
             f"--metrics-host {host} and --metrics-port {port} can't be used: {error.strerror}\n"
-            "  hint: choose another port; 0 takes a free one"
+            "  hint: choose another port; 0 picks a free one"
         ) from None
     thread = threading.Thread(target=server.serve_forever, name="rangecast-metrics", daemon=True)
     thread.start()
@@ -126,5 +126,5 @@ def _answer(worker: Worker, path: str) -> tuple[int, str, bytes]:
         why = worker.why_not_ready()
         status, text = (503, why) if why else (status, text)
     elif path != "/healthz":
-        status, text = 404, "there is /metrics, /healthz and /readyz"
+        status, text = 404, "known paths: /metrics, /healthz and /readyz"
     return status, "application/json", _encode({"status": text})

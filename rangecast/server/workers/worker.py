@@ -116,7 +116,7 @@ class Worker:
         topics = settings.events, settings.matches, place.topic
         if len({*topics}) < len(topics):
             raise UsageError(
-                "events, matches and the log are three topics; given: " + ", ".join(topics)
+                "events, matches and the log must be three topics; given: " + ", ".join(topics)
             )
         self.name = settings.name or secrets.token_hex(4)
         self.totals = Totals()
@@ -150,7 +150,7 @@ class Worker:
                 return
             except AbortedError as error:
                 self.totals.transactions_aborted += 1
-                logger.warning("a batch is undone: %s; the group is joined again", error)
+                logger.warning("a batch was rolled back: %s; rejoining the group", error)
                 time.sleep(AGAIN)
             finally:
                 self._leave()
@@ -159,10 +159,10 @@ class Worker:
         """Return why the worker can't match events now; empty if it can. Any thread may call."""
         member, still = self._member, time.monotonic() - self._turned
         if member is None:
-            return "it reads the log, or joins the group"
+            return "reading the log, or joining the group"
         if not member.has_joined:
-            return "the group has not given it partitions yet"
-        return f"it has stood still for {still:.0f} seconds" if still > STILL else ""
+            return "no partitions assigned yet"
+        return f"no progress for {still:.0f} seconds" if still > STILL else ""
 
     @property
     def seq(self) -> int:
@@ -184,7 +184,7 @@ class Worker:
         arguments = servers, settings.events, settings.group_name, self.name
         self._member = member = Member(*arguments)
         ends = member.ends()
-        with self._place.said("the topics of matches can't be made"):
+        with self._place.said("the topics of matches can't be created"):
             make_topic(connecting(servers), settings.matches, len(ends))
             make_topic(connecting(servers), settings.batches, 1)
         if settings.until_end and self._ends is None:
@@ -240,7 +240,7 @@ class Worker:
                 told = time.monotonic()
             elif time.monotonic() - told > _TELL:
                 told = time.monotonic()
-                logger.warning("waits for the end of what the server has begun to write")
+                logger.warning("waiting for the end of a transaction of the server")
 
     def _records(self, batch: Batch, answer: Answer) -> Iterator[Record]:
         settings = self._settings
@@ -271,12 +271,12 @@ class Worker:
         totals.edits = answer.edits
         for event, why in answer.rejected[:1]:
             logger.warning(
-                "%s events can't be used; partition %s, offset %s: %s",
+                "%s events were rejected; partition %s, offset %s: %s",
                 *(len(answer.rejected), event.partition, event.offset, why),
             )
         report: dict[str, Any] = {"seconds": round(seconds, 4)}
         logger.info(
-            "%s events, %s matches, by %s",
+            "%s events, %s matches, at %s",
             *(len(batch.events), len(answer.matches), answer.edits),
             extra=report,
         )

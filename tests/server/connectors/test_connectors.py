@@ -273,7 +273,7 @@ def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
                 await until(lambda: logged(service) == expected)
                 shown = service.core.source(name).status()
                 assert (shown["gaps"], shown["recreations"]) == (1, 1)
-                assert "was deleted and made again" in shown["last_gap"]
+                assert "was deleted and recreated" in shown["last_gap"]
                 for done in admin.delete_topics(["lossy"]).values():  # while it is read
                     done.result()
                 await until_made(make)

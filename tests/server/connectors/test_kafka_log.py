@@ -42,7 +42,7 @@ def test_a_log_on_kafka(kafka: str) -> None:
     # a second writer takes over: the first can't write any more
     other = KafkaLog(url)
     for _ in range(2):
-        with pytest.raises(LogError, match="another server writes this log now"):
+        with pytest.raises(LogError, match="another server is writing this log"):
             log.append([Draft("events", 1, 0, b"x")])
     log.close()
     # so does what was begun by one that died

@@ -136,7 +136,7 @@ def test_a_session_that_ends_while_it_is_opened_leaves_nothing(
                 await result_of(answer)
                 waiting.set()
                 await asyncio.Event().wait()
-                raise AssertionError("it is cancelled")
+                raise AssertionError("it was cancelled")
 
             monkeypatch.setattr(websocket, "result_of", late)
             socket: Any = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(grants=None)))

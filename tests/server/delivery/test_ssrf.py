@@ -178,7 +178,7 @@ def test_a_name_that_is_bound_again_gains_nothing(monkeypatch: pytest.MonkeyPatc
             assert (await client("POST", "consumers/out:test"))["delivered"]
             for _ in range(2):
                 found = await client("POST", "consumers/out:test")
-                assert "isn't of the open internet" in found["error"]
+                assert "outside the public internet" in found["error"]
             assert (there.connections, seen) == (["127.0.0.2"], [])
             head = there.requests[0].decode()
             assert head.startswith("POST /x?y=z HTTP/1.1\r\n")
@@ -191,7 +191,7 @@ def test_a_name_that_is_bound_again_gains_nothing(monkeypatch: pytest.MonkeyPatc
 def test_ports_of_other_protocols_are_not_called() -> None:
     for port in (22, 25, 53, 110, 143, 445, 587, 3306, 5432, 6379, 6667, 11211, 27017):
         assert port in BLOCKED_PORTS
-        with pytest.raises(AddressError, match=f"port {port} belongs to another protocol"):
+        with pytest.raises(AddressError, match=f"port {port} is reserved for a protocol"):
             check_port(target_of(f"https://hook.example:{port}/"))
     for port in (80, 443, 3000, 5000, 8000, 8080, 8443, 9000, 50_000):
         check_port(target_of(f"http://hook.example:{port}/"))
@@ -204,10 +204,10 @@ def test_ports_of_other_protocols_are_not_called() -> None:
             # one that was put while it was allowed is judged again at each attempt
             await client.webhook("http://hook.example:25/")
             found = await client("POST", "consumers/out:test")
-            assert "another protocol" not in found["error"]
+            assert "a protocol other than HTTP" not in found["error"]
             service.deliveries.settings.allow_private_webhooks = False
             found = await client("POST", "consumers/out:test")
-            assert "port 25 belongs to another protocol" in found["error"]
+            assert "port 25 is reserved for a protocol" in found["error"]
 
     run(work)
 

@@ -68,7 +68,7 @@ def test_hostile_addresses_are_never_called() -> None:
         async def both(_host: str) -> list[str]:
             return ["93.184.215.14", "10.0.0.1"]
 
-        with pytest.raises(AddressError, match="open internet"):
+        with pytest.raises(AddressError, match="public internet"):
             await address_of(target_of("https://x.example/"), both, allow_private=False)
         assert await address_of(target_of("https://x/"), both, allow_private=True)
 
@@ -103,7 +103,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_called(
             await client.webhook(f"http://hook.example:{there.port}/ok", allow_private=False)
             answer = await client("POST", "consumers/out:test")
             assert not answer["delivered"]
-            assert "open internet" in answer["error"]
+            assert "public internet" in answer["error"]
             # and a server that wasn't started so calls none, whatever the consumer says
             await client.webhook(f"http://hook.example:{there.port}/ok")
             service.deliveries.settings.allow_private_webhooks = False

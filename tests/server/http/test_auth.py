@@ -404,7 +404,7 @@ def test_a_ticket_lasts_for_some_seconds() -> None:
     assert tickets.used(early) == digest_of("rc_token")
     now[0] += 2
     for one in (late, early, "none"):
-        with pytest.raises(RequestError, match="isn't known, was used, or has expired"):
+        with pytest.raises(RequestError, match="is unknown, already used, or expired"):
             tickets.used(one)
     first = tickets.made(None)
     for _ in range(MOST):

@@ -164,7 +164,7 @@ def test_a_consumer_that_is_no_text_is_rejected() -> None:
             client = Client(service)
             row = {"id": "x", "filter": "price < 5", "consumer": [1]}
             answer = await client("POST", "spaces/s/subscriptions:bulk", [row], 422)
-            assert answer["rejected"][0]["reason"].startswith("a consumer is given by its name")
+            assert answer["rejected"][0]["reason"].startswith("consumer must be a name")
             await client("PUT", "spaces/s/subscriptions/x", {"filter": "price < 5"})
 
     run(work)

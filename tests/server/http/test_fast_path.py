@@ -342,7 +342,7 @@ def test_an_error_of_ours_is_answered(
     with monkeypatch.context() as patched:
         patched.setattr(FastPathProtocol, "_caller", wrong)
         status, headers, body = told.ask("POST", EVENTS, ONE)
-    assert (status, body["detail"]) == (500, "an error inside the server; its log says more")
+    assert (status, body["detail"]) == (500, "internal error; see the server's log")
     assert headers["content-type"] == "application/problem+json"
     assert any(one.exc_info for one in caplog.records)
     assert told.ask("POST", EVENTS, ONE)[0] == 200

@@ -261,7 +261,7 @@ def test_a_link_ends_with_its_token(tmp_path: Any) -> None:
         ) as socket:
             made.end(token)
             texts = [one for one in received(socket) if isinstance(one, str)]
-            assert "this token isn't known" in json.loads(texts[-1])["detail"]
+            assert "this token is unknown" in json.loads(texts[-1])["detail"]
             assert socket.close_code == 1008
         made.http.close()
     finally:

@@ -146,7 +146,7 @@ def test_the_short_way_answers_as_the_router(
         ("POST", "/v1/spaces/market/events:rank?k=0", {}, 422, "k must be a whole number"),
         ("POST", "/v1/tokens", {"label": "x", "scopes": ["root"]}, 422, "unknown scope 'root'"),
         ("POST", "/v1/tokens", {"label": "x", "scopes": ["read"]}, 409, "needs the scope 'admin'"),
-        ("PUT", "/v1/tenants/x", {"nothing": 1}, 422, "a limit is one of"),
+        ("PUT", "/v1/tenants/x", {"nothing": 1}, 422, "a limit must be one of"),
         ("DELETE", "/v1/consumers/none", None, 404, "no consumer"),
         ("GET", "/v1/nothing", None, 404, "Not Found"),
     ],

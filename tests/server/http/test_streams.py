@@ -181,7 +181,7 @@ def test_tokens_and_tenants(tmp_path: Path) -> None:
     try:
         with Client(served.url) as first:
             admin = first.make_token("admin", ["admin"])
-            with pytest.raises(ServerError, match="a token is needed"):
+            with pytest.raises(ServerError, match="a token is required"):
                 first.status()
         with Client(served.url, token=admin) as owner:
             red = owner.make_token("red", ["read", "subscribe", "publish", "admin"], tenant="red")

@@ -181,5 +181,5 @@ def test_a_certificate_that_clients_reject_is_named_at_the_start(
     made = Authority(tmp_path, "authority").signed("one", begin=begin, end=end)
     with caplog.at_level(logging.WARNING):
         Settings(None, certificate=made.certificate, key=made.key).check()
-    assert ("clients will refuse --tls-cert" in caplog.text) == bool(words)
+    assert ("clients will reject --tls-cert" in caplog.text) == bool(words)
     assert words in caplog.text

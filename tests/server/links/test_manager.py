@@ -296,7 +296,7 @@ def test_a_link_needs_a_token_of_its_own_and_tls_hides_it(tmp_path: Path, monkey
                 tokens[scope] = answer["token"]
         link = (f"{hub.replace('https', 'wss')}/v1/link",)
         with serving(tmp_path, "east", links=link) as east:
-            assert "a token is needed" in rejected(east)
+            assert "a token is required" in rejected(east)
         with serving(tmp_path, "east", links=link, token=tokens["read"]) as east:
             assert "this needs 'link'" in rejected(east)
         with serving(tmp_path, "east", links=link, token=tokens["link"]) as east:
@@ -309,14 +309,14 @@ def test_a_link_needs_a_token_of_its_own_and_tls_hides_it(tmp_path: Path, monkey
 def test_what_is_given_for_links_is_checked_before_anything_starts(tmp_path: Path) -> None:
     good = {"data": tmp_path, "spaces": {"s": SPACE}, "broker": "a"}
     wrong = [
-        ({"broker": None, "links": ("ws://127.0.0.1/v1/link",)}, "--link needs --server-name"),
-        ({"data": None}, "--server-name needs --data"),
+        ({"broker": None, "links": ("ws://127.0.0.1/v1/link",)}, "--link requires --server-name"),
+        ({"data": None}, "--server-name requires --data"),
         ({"spaces": {}}, "exactly one --space"),
         ({"spaces": {"s": SPACE, "t": SPACE}}, "exactly one --space"),
         ({"broker": "a b"}, "the name of a broker"),
-        ({"follow": "http://127.0.0.1", "spaces": {}}, "no links of its own"),
+        ({"follow": "http://127.0.0.1", "spaces": {}}, "can't have links"),
         ({"links": ("http://127.0.0.1/v1/link",)}, "wss://HOST:PORT/v1/link"),
-        ({"links": ("ws://127.0.0.1/v2",)}, "ends with /v1/link"),
+        ({"links": ("ws://127.0.0.1/v2",)}, "must end with /v1/link"),
         ({"links": ("ws://127.0.0.1", "ws://127.0.0.1/v1/link")}, "given twice"),
         ({"links": ("ws://example.org/v1/link",), "token": "t"}, "without TLS"),
     ]

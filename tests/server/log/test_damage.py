@@ -130,7 +130,7 @@ def test_a_file_that_is_gone_is_missed(tmp_path: Path, written: tuple[Files, lis
     for name in files.keys() - {first}:
         left = {other: data for other, data in files.items() if other != name}
         assert judge(restored(tmp_path / "log", left), units) or not files[name], name
-    with pytest.raises(LogError, match="the log is gone; it was acknowledged up to seq"):
+    with pytest.raises(LogError, match="the log is missing; it was acknowledged up to seq"):
         SqliteLog(restored(tmp_path / "log", {MARK: files[MARK]}))
 
 

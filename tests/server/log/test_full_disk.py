@@ -134,7 +134,7 @@ def test_segments_and_snapshots_on_a_full_disk(
             service.core.snapshot_edits = -(10**9)  # one is due
             service.maintenance.run_once()
             service.maintenance.run_once()
-            assert caplog.text.count("no snapshot: ") == 1
+            assert caplog.text.count("no snapshot was written: ") == 1
             assert log.read(0, 1 << 20)[-1].last == first + 48
             service.core.acknowledge(_consumer(service), 0)
             ballast.unlink()

@@ -67,7 +67,7 @@ def test_retention_drops_whole_segments(tmp_path: Path) -> None:
     assert log.read(0, 1 << 30)[0].first == ends[1] + 1
     assert log.read(ends[-1], 1 << 30)[-1] == units[-1]
     log.close()
-    assert checked(tmp_path).startswith(f"{tmp_path}: the log is whole: seqs {ends[1] + 1:,} to")
+    assert checked(tmp_path).startswith(f"{tmp_path}: the log is intact: seqs {ends[1] + 1:,} to")
 
 
 def test_the_size_of_a_log_is_known_while_retention_removes_files(
@@ -227,7 +227,7 @@ def test_a_failed_write_stops_the_server_and_loses_nothing(tmp_path: Path) -> No
 
 def test_one_folder_one_server(tmp_path: Path) -> None:
     service = Service(tmp_path)
-    with pytest.raises(LogError, match="another server uses this folder"):
+    with pytest.raises(LogError, match="another server is using this folder"):
         Service(tmp_path)
     service.close()
     Service(tmp_path).close()

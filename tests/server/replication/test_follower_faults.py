@@ -162,12 +162,12 @@ FAULTS: dict[str, tuple[Callable[[bytes], Reply | None], str]] = {
     "500": (lambda _: (500, {}, b""), "500"),
     "redirect": (lambda _: (302, {"Location": "http://127.0.0.1:1/"}, b""), "302"),
     "cut": (lambda _: None, "disconnected"),
-    "garbage": (lambda _: (200, {}, b"<html>\xff"), "isn't a part of a log"),
-    "of another type": (lambda _: (200, {}, msgspec.msgpack.encode([1])), "isn't a part of a log"),
+    "garbage": (lambda _: (200, {}, b"<html>\xff"), "isn't part of a log"),
+    "of another type": (lambda _: (200, {}, msgspec.msgpack.encode([1])), "isn't part of a log"),
     "short": (lambda body: (200, {"Content-Length": str(len(body) + 9)}, body), "complete message"),
     "not gzip": (lambda body: (200, {"Content-Encoding": "gzip"}, body), "header check"),
     "damaged": (damaged, "came damaged"),
-    "unknown": (unknown, "this rangecast doesn't know that"),
+    "unknown": (unknown, "this version of rangecast doesn't know"),
     "one answer of another history": (of_another_history, "another history"),
 }
 

@@ -45,7 +45,7 @@ def test_a_position_is_valid_up_to_where_its_epoch_ends() -> None:
     with pytest.raises(LostPositionError, match="isn't known") as unknown:
         lineage.seq_of("other:5", 25, 3)
     assert (unknown.value.resume, unknown.value.upto) == (None, "two:2")
-    with pytest.raises(PositionError, match="beyond the log's last"):
+    with pytest.raises(PositionError, match="after the end of the log"):
         lineage.seq_of("two:26", 25)
     lineage.ended = "two"  # the next start has written nothing yet
     with pytest.raises(LostPositionError) as lost:

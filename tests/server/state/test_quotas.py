@@ -65,7 +65,7 @@ def test_filters_and_connections() -> None:
     quotas.check_session("a")
     with quotas.session("a"):
         said = rejected(quotas.check_session, "a")
-        assert said == "429 this tenant may have 1 connections open, and has 1"
+        assert said == "429 this tenant may have 1 open connections and has 1"
         quotas.check_session("b")
     quotas.check_session("a")
 
@@ -171,7 +171,7 @@ def test_retained_bytes_follow_the_log(tmp_path: Path, monkeypatch: pytest.Monke
             await client("PUT", f"tenants/{T}", {"retained_bytes": kept + 50})
             await client("POST", "spaces/s/events", [{"price": 1}])
             found = await client("POST", "spaces/s/events", [{"price": n} for n in range(9)], 403)
-            assert f"the log may keep {kept + 50:,} bytes of this tenant" in found["detail"]
+            assert f"the log may hold {kept + 50:,} bytes of this tenant" in found["detail"]
             kept = service.core.registry.retained.of(T)
         for _ in range(2):  # by the log, then by a snapshot
             async with serving(tmp_path, retention=Retention(bytes=30_000)) as service:

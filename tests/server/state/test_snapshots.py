@@ -137,7 +137,7 @@ def test_where_the_log_is_cut_the_reasons_are_named(made: Path, tmp_path: Path) 
             assert log.first > 1
         for seq in snapshots(folder):
             (folder / f"snapshot-{seq:020}" / "state.json").write_text("{")
-        with pytest.raises(LogError, match="no snapshot has what was before") as e:
+        with pytest.raises(LogError, match="no snapshot has the part before") as e:
             Service(folder)
         assert str(e.value).count("state.json is damaged") == 2
 

@@ -173,7 +173,7 @@ def test_the_shell_subscribes_and_reads_the_track_of_a_file(
     space, track = load_space(file)
     assert (space.definition(), track) == (SPACE.definition(), TRACK)
     (tmp_path / "bad.toml").write_text(SPACE.to_toml() + '\n[track]\nkey = "truck"\n')
-    with pytest.raises(SpaceError, match=r"bad.toml: track of a space takes .* as time"):
+    with pytest.raises(SpaceError, match=r"bad.toml: track of a space requires .* as time"):
         load_space(tmp_path / "bad.toml")
     served = Served(spaces={"fleet": space}, tracks={"fleet": TRACK})
     monkeypatch.setenv("RANGECAST_SERVER", served.url)

@@ -148,16 +148,16 @@ def test_a_workers_numbers_and_health_can_be_asked_for(monkeypatch: pytest.Monke
     with answering(worker, "127.0.0.1", 0) as where:
         assert asked("healthz") == (200, "ok")
         assert asked("else")[0] == 404
-        assert asked() == (503, "it reads the log, or joins the group")
+        assert asked() == (503, "reading the log, or joining the group")
         assert (numbers()["events_total"], numbers()["edits_seq"]) == (0, 0)
         worker.prepare(lambda: False)
-        assert asked() == (503, "the group has not given it partitions yet")
+        assert asked() == (503, "no partitions assigned yet")
         worker.run(lambda: not member.turns)
         found = numbers()
         with pytest.raises(UsageError, match=r"--metrics-port \d+ can't be used"):
             answering(worker, "127.0.0.1", int(where.rpartition(":")[2])).__enter__()
     assert said["working"] == (200, "ok")
-    assert said["still"] == (503, f"it has stood still for {STILL + 5:.0f} seconds")
+    assert said["still"] == (503, f"no progress for {STILL + 5:.0f} seconds")
     expected = {
         "events_total": 5,
         "matches_total": 3,

@@ -325,7 +325,7 @@ def test_who_has_lost_its_partitions_or_its_name_commits_nothing(kafka: str) -> 
     with pytest.raises(RangecastError, match=r"raise max\.message\.bytes of the topic of matches"):
         other.commit(batch, [trial.record(2 << 20)])
     trial.member("two").close()
-    with pytest.raises(FencedError, match="another one runs under its name, 'two'"):
+    with pytest.raises(FencedError, match="another one uses its name, 'two'"):
         other.commit(batch, [trial.record()])
     other.close()
     assert not committed(kafka, "lost-out")
@@ -362,7 +362,7 @@ def test_what_cant_be_worked_on_is_rejected(kafka: str, tmp_path: Path) -> None:
     parts = replay.registry, replay.indexes, replay.deduplicator, replay.tracks
     SnapshotState(*parts, (log.epoch, log.last, log.chain)).write(tmp_path)
     log.drop(2)
-    with pytest.raises(LogError, match="begins at seq 3, and no snapshot has what was before"):
+    with pytest.raises(LogError, match="starts at seq 3, and no snapshot has the part before"):
         worker(space="s2")
     worker(space="s0", data=tmp_path)
     log.close()

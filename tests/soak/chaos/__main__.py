@@ -47,9 +47,7 @@ def main() -> None:
         ({given.plant, *(given.plants or [])} - {""}, PLANTS.keys()),
     ):
         if wrong := names - known:
-            parser.error(
-                f"unknown: {', '.join(sorted(wrong))}; there is: {', '.join(sorted(known))}"
-            )
+            parser.error(f"unknown: {', '.join(sorted(wrong))}; known: {', '.join(sorted(known))}")
     seed = random.randrange(10**6) if given.seed is None else given.seed
     sys.setrecursionlimit(50_000)  # hostile events nest deep
     if given.plants is not None:

@@ -69,7 +69,8 @@ def check_expanded(batches: Iterable[pa.RecordBatch], max_bytes: int) -> int:
 def _too_large(max_bytes: int) -> RequestError:
     return RequestError(
         413,
-        f"the values of a table have at most {max_bytes:,} bytes\n  hint: send several requests",
+        f"the values of a table may have at most {max_bytes:,} bytes\n"
+        "  hint: send several requests",
     )
 
 
@@ -97,7 +98,7 @@ def _check_messages(body: bytes, max_rows: int, max_bytes: int) -> None:
         if rows > max_rows:
             raise RequestError(
                 413,
-                f"a request has at most {max_rows:,} rows; given: {rows:,} or more\n"
+                f"a request may have at most {max_rows:,} rows; given: {rows:,} or more\n"
                 "  hint: send several requests",
             )
         if size > max_bytes:
@@ -120,7 +121,7 @@ def _extent(message: pa.Message) -> tuple[int, int]:
         is_compressed = bool(_field(head, batch, 3))
         data = memoryview(b"" if body is None else body)
         if count * 16 > len(head):
-            raise IndexError("more buffers than the head has room for")
+            raise IndexError("more buffers than the header announces")
         for index in range(count):
             start, length = struct.unpack_from("<qq", head, begin + 4 + 16 * index)
             if length and is_compressed:
@@ -139,7 +140,7 @@ def _field(head: memoryview, table: int, number: int) -> int:
     """Return the offset of a field of a table; 0 if it is missing."""
     described = table - struct.unpack_from("<i", head, table)[0]
     if described < 0:
-        raise IndexError("a table without a description")
+        raise IndexError("a table without a schema")
     (length,) = struct.unpack_from("<H", head, described)
     entry = 4 + 2 * number
     if entry + 2 > length:
@@ -191,8 +192,8 @@ def _expanded(array: Any) -> int:
         return size + _nulls_too(array.flatten())
     raise RequestError(
         400,
-        f"a column of the type {abbreviate(str(kind))} can't be read\n"
-        "  hint: cast it to texts, numbers or lists of them",
+        f"a column of type {abbreviate(str(kind))} can't be read\n"
+        "  hint: cast it to strings, numbers or lists of them",
     )
 
 

@@ -32,15 +32,15 @@ def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Re
     if metadata.num_rows > max_rows:
         raise RequestError(
             413,
-            f"a request has at most {max_rows:,} rows; given: {metadata.num_rows:,}\n"
+            f"a request may have at most {max_rows:,} rows; given: {metadata.num_rows:,}\n"
             "  hint: send several requests",
         )
     columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     if lists := [column.path for column in columns if column.max_repetition_level]:
         raise RequestError(
             400,
-            f"the column {abbreviate(lists[0])} has lists\n"
-            "  hint: send columns of texts and numbers",
+            f"the column {abbreviate(lists[0])} contains lists\n"
+            "  hint: send columns of strings and numbers",
         )
     _check_pages(body, metadata, max_bytes)
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
@@ -81,7 +81,8 @@ def _check_pages(body: bytes, metadata: Any, max_bytes: int) -> None:
                 if size > max_bytes:
                     raise RequestError(
                         413,
-                        f"the pages of a Parquet file have at most {max_bytes:,} bytes, inflated\n"
+                        f"the pages of a Parquet file may have at most {max_bytes:,} bytes, "
+                        "uncompressed\n"
                         "  hint: send several requests",
                     )
                 _check_encoding(head)
@@ -103,8 +104,8 @@ def _check_encoding(head: dict[int, Any]) -> None:
     if used in _UNBOUNDED:
         raise RequestError(
             400,
-            f"the encoding {_UNBOUNDED[used]} isn't read\n"
-            "  hint: write texts with a dictionary, or plain",
+            f"the encoding {_UNBOUNDED[used]} isn't supported\n"
+            "  hint: write strings with dictionary or plain encoding",
         )
 
 
@@ -150,9 +151,7 @@ def _value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return None, at + length
     if kind == _STRUCT:
         return _struct(body, at, depth + 1)
-    raise RequestError(
-        400, f"the body isn't a Parquet file: {abbreviate(kind)} in the head of a page"
-    )
+    raise RequestError(400, f"the body isn't a Parquet file: {abbreviate(kind)} in a page header")
 
 
 def _zigzag(body: bytes, at: int) -> tuple[int, int]:

@@ -34,7 +34,9 @@ async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Return the decompressed body of a request; reject one that is too large before reading it."""
     coding = request.headers.get("content-encoding", "identity").lower()
     if coding not in ("gzip", "identity"):
-        raise RequestError(415, f"Content-Encoding {abbreviate(coding)}: send gzip, or plain bytes")
+        raise RequestError(
+            415, f"Content-Encoding {abbreviate(coding)} isn't supported: send gzip, or none"
+        )
     parts: list[bytes] = []
     size = 0
     try:
@@ -44,14 +46,15 @@ async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
             if size > max_bytes:
                 raise _too_large(max_bytes)
     except ClientDisconnect:
-        raise RequestError(400, "the connection ended within the body") from None
+        raise RequestError(400, "the connection was closed within the body") from None
     body = b"".join(parts)
     return await asyncio.to_thread(_inflated, body, max_bytes) if coding == "gzip" else body
 
 
 def _too_large(max_bytes: int) -> RequestError:
     return RequestError(
-        413, f"a body has at most {max_bytes:,} bytes, inflated\n  hint: send several requests"
+        413,
+        f"a body may have at most {max_bytes:,} bytes, uncompressed\n  hint: send several requests",
     )
 
 
@@ -66,12 +69,12 @@ def _inflated(body: bytes, max_bytes: int) -> bytes:
             if inflate is None:
                 members += 1
                 if members > _MAX_MEMBERS:
-                    raise RequestError(400, f"gzip of more than {_MAX_MEMBERS:,} members")
+                    raise RequestError(400, f"gzip with more than {_MAX_MEMBERS:,} members")
                 inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 plain = inflate.decompress(rest, max_bytes - size + 1)
             except zlib.error as error:
-                where = "what follows its end isn't" if members > 1 else "the body isn't"
+                where = "the data after its end isn't" if members > 1 else "the body isn't"
                 raise RequestError(400, f"{where} gzip: {error}") from None
             size += len(plain)
             if size > max_bytes:
@@ -81,7 +84,7 @@ def _inflated(body: bytes, max_bytes: int) -> bytes:
             if inflate.eof:
                 inflate = None
     if inflate is not None or not members:
-        raise RequestError(400, "the body isn't gzip: it ends too early")
+        raise RequestError(400, "the body isn't gzip: it is truncated")
     return b"".join(parts)
 
 
@@ -140,7 +143,7 @@ def lines_of(headers: Headers, body: bytes) -> tuple[list[bytes], str]:
         return _checked(lines if len(lines) > 1 and _is_whole(lines[0]) else [body]), ""
     raise RequestError(
         415,
-        f"events of the type {abbreviate(kind)} can't be read\n"
+        f"events of type {abbreviate(kind)} can't be read\n"
         "  hint: send application/json, application/x-ndjson, CloudEvents or an Arrow stream",
     )
 
@@ -172,7 +175,7 @@ def _checked(lines: list[bytes]) -> list[bytes]:
     if len(lines) > MAX_EVENTS:
         raise RequestError(
             413,
-            f"a request has at most {MAX_EVENTS:,} events; given: {len(lines):,}\n"
+            f"a request may have at most {MAX_EVENTS:,} events; given: {len(lines):,}\n"
             "  hint: send several requests",
         )
     return lines

@@ -45,7 +45,7 @@ def _csv(body: bytes, broken: Broken) -> Iterator[Batch]:
             if count > MAX_ROWS:
                 raise RequestError(
                     413,
-                    f"a request has at most {MAX_ROWS:,} rows\n  hint: send several requests",
+                    f"a request may have at most {MAX_ROWS:,} rows\n  hint: send several requests",
                 )
             yield batch
     except FileError as error:

@@ -83,7 +83,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/boards/{board}/updates"): Operation(
         "updateObjects",
         "boards",
-        "Put, change, move and remove objects",
+        "Add, change, move and remove objects",
         Body(
             ref("PublishResult"),
             {
@@ -105,7 +105,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             Body({"type": "string"}, '{"id": "f1", "value": 690}\n', LINES),
         ),
         query={
-            "batch": flag("Apply all changes at once: lists are compared before and after."),
+            "batch": flag("Apply all changes at once; lists are compared before and after."),
             **STRICT,
             "only": text(
                 "Require that all objects are new, or that all exist.", enum=["", "new", "existing"]
@@ -135,7 +135,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             "filter": text("Filter, for a board over a space."),
             "position_lo": number("Lower bound, for a board without a space.", example=1),
             "position_hi": number("Upper bound, for a board without a space.", example=5),
-            "k": whole("Length of the list.", minimum=1),
+            "k": whole("Maximum length of the list.", minimum=1),
         },
     ),
     ("get", "/v1/boards/{board}/objects"): Operation(

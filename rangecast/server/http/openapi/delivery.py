@@ -54,7 +54,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         query={
             "wait": number("Seconds to wait for messages.", minimum=0, maximum=60, example=0),
-            "limit": whole("Messages at most.", minimum=1, maximum=5000),
+            "limit": whole("Maximum number of messages.", minimum=1, maximum=5000),
         },
     ),
     ("post", "/v1/consumers/{name}/ack"): Operation(
@@ -80,8 +80,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             f"id: {POSITION}\ndata: {{...}}\n\n",
             "text/event-stream",
         ),
-        query={"ticket": text("Instead of a token, for a browser.")},
-        headers={"Last-Event-ID": text("The position to go on after.")},
+        query={"ticket": text("Replaces the token, for browsers.")},
+        headers={"Last-Event-ID": text("The position to continue after.")},
     ),
     ("delete", "/v1/consumers/{name}"): Operation(
         "deleteConsumer",

@@ -13,16 +13,16 @@ from rangecast.server.http.openapi.types import ref
 
 _ERRORS = {
     400: "The request can't be read.",
-    401: "A token is needed, or this one isn't known.",
-    403: "The token doesn't allow this, or a limit of the tenant does not.",
+    401: "A token is required, or this one is unknown.",
+    403: "The token or a limit of the tenant doesn't allow this.",
     404: "There is no such space, subscription, consumer or board.",
-    409: "It is in conflict with what there is.",
-    412: "The condition of a header doesn't hold.",
+    409: "The request conflicts with the current state.",
+    412: "A precondition of a header isn't met.",
     413: "The body is too large.",
-    415: "The content type isn't read.",
-    422: "Something in the request can't be used.",
+    415: "The content type isn't supported.",
+    422: "The request is invalid.",
     429: "Too many requests; see Retry-After.",
-    503: "The server can't take it now; see Retry-After.",
+    503: "The server can't accept it now; see Retry-After.",
     507: "The disk is full.",
 }
 _OPEN = {"/healthz", "/readyz", "/v1"}

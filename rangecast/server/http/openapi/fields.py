@@ -6,31 +6,32 @@ from rangecast.server.http.openapi.types import Schema, flag, listed, mapped, re
 from rangecast.track.transitions import KINDS
 
 POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
-EVENT = mapped({}, "An event: a value for each attribute, and an `id` if it has one.")
+EVENT = mapped({}, "An event: a value per attribute, and optionally an `id`.")
 FILTER = text("A filter: docs/reference/filters.md.", examples=["price < 20 and sector = 'tech'"])
 ID: Schema = {"type": ["string", "integer"], "description": "An id, as it was given."}
 TRACK = record(
     "How the objects of a space are tracked: docs/how-to/tracks.md.",
     {
-        "lateness": text("How far behind the newest event an event may come.", examples=["30 s"]),
-        "after": text("An object that is silent for longer has left everything."),
-        "inside": flag("Every event of a stay is a transition, too."),
+        "lateness": text("How late an event may arrive after the newest one.", examples=["30 s"]),
+        "after": text("An object without events for longer than this exits everywhere."),
+        "inside": flag("Whether every event of a stay is also a transition."),
         "accuracy": {
             "type": ["string", "object"],
-            "description": "The column with the accuracy of places; or attribute to column.",
+            "description": "The column with the accuracy of places; or an object from attribute "
+            "to column.",
         },
-        "clock": text("How far behind the server's clock time passes without events."),
+        "clock": text("How far time lags behind the server's clock when there are no events."),
     },
-    key=text("The column that names the object of an event."),
+    key=text("The column that identifies the object of an event."),
     time=text("The timestamp that orders the events of an object."),
 )
 TRANSITION_FIELDS = {
     "transition": text(enum=[*KINDS, "reminder", "digest"]),
     "key": ID,
-    "at": text("When a transition took effect, in the time of events."),
+    "at": text("When a transition took effect, in event time."),
     "since": text("When the stay began."),
     "reason": text(enum=["event", "time", "silent", "edited", "removed"]),
-    "id": text("Of a transition: the same whenever it is sent again."),
+    "id": text("Id of a transition; the same on redelivery."),
 }
 POLICY = record(
     "What is delivered of the transitions of a subscription, or of a consumer: "
@@ -39,14 +40,14 @@ POLICY = record(
         "deduplicate": text("Repeats within this time are dropped.", examples=["10 min"]),
         "throttle": {
             "type": "array",
-            "description": "At most this number of transitions of an object in this time.",
+            "description": "Maximum number of transitions per object in this time.",
             "examples": [[3, "1 h"]],
         },
         "renotify": text("A stay is reported again after this time.", examples=["2 h"]),
         "digest": record(
-            "Transitions are delivered together.",
+            "Deliver transitions together.",
             {
-                "at": text("Local time of a day.", examples=["08:00"]),
+                "at": text("Local time of day.", examples=["08:00"]),
                 "days": text("Weekdays.", examples=["Mon-Fri"]),
                 "zone": text("IANA time zone.", examples=["Europe/Berlin"]),
                 "count": whole("Number of transitions, instead of a time.", minimum=1),
@@ -55,16 +56,21 @@ POLICY = record(
     },
 )
 RULE = record(
-    "Rule of a subscription's transitions, which its consumer gets instead of matches.",
+    "Rule for transitions, which the consumer gets instead of matches.",
     {
-        "on": listed(text(enum=[*KINDS]), "Those that are wanted."),
-        "for": text("How long an end of a stay takes to be confirmed.", examples=["30 s"]),
-        "dwell": text("How long a stay lasts until it is reported.", examples=["10 min"]),
+        "on": listed(text(enum=[*KINDS]), "Kinds of transitions to report."),
+        "for": text("How long an enter or exit must last to be confirmed.", examples=["30 s"]),
+        "dwell": text("Length of a stay after which it is reported.", examples=["10 min"]),
         "first": text(enum=["enter", "silent", "inside"]),
-        "margin": mapped({}, "By how much ranges are wider for an object that is inside."),
+        "margin": mapped({}, "How much wider ranges are for an object that is inside."),
         "until": FILTER,
-        "cross": text("Longest time between events whose path is looked at.", examples=["5 min"]),
-        "max_speed": {"type": ["string", "number"], "description": "Of paths: '200 km/h'."},
+        "cross": text(
+            "Maximum time between two events whose path is examined.", examples=["5 min"]
+        ),
+        "max_speed": {
+            "type": ["string", "number"],
+            "description": "Maximum speed of a path: '200 km/h'.",
+        },
         "schedule": text("Local hours.", examples=["Mon-Fri 08:00-18:00 Europe/Berlin"]),
         "policy": POLICY,
     },

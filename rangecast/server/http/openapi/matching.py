@@ -87,13 +87,15 @@ _EVENT_BODIES = (
         [_CLOUD_EVENT],
         "application/cloudevents-batch+json",
     ),
-    Body(BINARY | {"description": "An Arrow IPC stream: a column per attribute."}, media=ARROW),
+    Body(BINARY | {"description": "An Arrow IPC stream with a column per attribute."}, media=ARROW),
 )
-_UNKNOWN = {"ignore_unknown": flag("Values that are no attribute are kept, not rejected.")}
+_UNKNOWN = {"ignore_unknown": flag("Fields that are not attributes are kept, not rejected.")}
 _WAIT = {
-    "wait": text("`propagated`: when all linked servers know of it.", enum=["", "propagated"]),
+    "wait": text(
+        "`propagated`: respond once all linked servers know of it.", enum=["", "propagated"]
+    ),
 }
-_CREATE = {"create_consumer": flag("Consumers that don't exist are created with them.")}
+_CREATE = {"create_consumer": flag("Create missing consumers.")}
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("put", "/v1/spaces/{space}"): Operation(
@@ -137,7 +139,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("patch", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
         "patchSubscription",
         "subscriptions",
-        "Change what is given of a subscription",
+        "Change the given fields of a subscription",
         Body(ref("Edited"), {"id": "cheap", "position": POSITION, "created": False}),
         (Body(ref("SubscriptionPatch"), {"score": 1.5}),),
         headers={"If-Match": CONDITION["If-Match"]},
@@ -150,7 +152,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         Body(ref("Subscriptions"), {"items": [_SUBSCRIPTION], "next": None, "count": 1}),
         query={
             **PAGE,
-            "after": text("The `next` of the page before.", example=""),
+            "after": text("The `next` of the previous page.", example=""),
             "consumer": text("Only those of this consumer."),
             "contains": text("Only those with this text in their id or filter.", example=""),
         },
@@ -172,7 +174,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             {"accepted": 1, "inserted": 1, "rejected": [], "position": POSITION},
         ),
         _BULK_BODIES,
-        query=STRICT | {"consumer": text("Gets the matches of those that name none.")} | _CREATE,
+        query=STRICT | {"consumer": text("Consumer of subscriptions that name none.")} | _CREATE,
         headers={
             "If-Match": text("`*`: all of them must exist.", enum=["*"]),
             "If-None-Match": text("`*`: none of them may exist.", enum=["*"]),
@@ -181,13 +183,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("patch", "/v1/spaces/{space}/subscriptions:bulk"): Operation(
         "patchSubscriptions",
         "subscriptions",
-        "Change what is given of many subscriptions",
+        "Change the given fields of many subscriptions",
         Body(
             ref("BulkResult"),
             {"accepted": 1, "inserted": 0, "rejected": [], "position": POSITION},
         ),
         _BULK_BODIES,
-        query=STRICT | {"consumer": text("Gets the matches of those that name none.")},
+        query=STRICT | {"consumer": text("Consumer of subscriptions that name none.")},
     ),
     ("post", "/v1/spaces/{space}/subscriptions:select"): Operation(
         "selectSubscriptions",
@@ -251,9 +253,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         _EVENT_BODIES,
         query={
-            "wait": text("`matches`: the answer has them.", enum=["", "durable", "matches"]),
+            "wait": text("`matches`: the response contains them.", enum=["", "durable", "matches"]),
             **STRICT,
-            "dedup": text("`id`: an event whose id came before is skipped.", enum=["", "id"]),
+            "dedup": text(
+                "`id`: skip events with an id that was already published.", enum=["", "id"]
+            ),
             **_UNKNOWN,
         },
         headers={
@@ -271,8 +275,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             LINES,
         ),
         query={
-            "after": text("A position; empty: from the first one.", example=""),
-            "limit": whole("Events at most.", minimum=1),
+            "after": text("A position; empty: from the first event.", example=""),
+            "limit": whole("Maximum number of events.", minimum=1),
         },
     ),
     ("post", "/v1/spaces/{space}/events:match"): Operation(
@@ -301,8 +305,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         _EVENT_BODIES,
         query={
-            "k": whole("Length of the list.", minimum=1, maximum=10_000),
-            "relaxed": flag("Also those that match in part, by their weights."),
+            "k": whole("Maximum length of the list.", minimum=1, maximum=10_000),
+            "relaxed": flag("Include partial matches, ranked by their weights."),
             "combine": text(
                 "How a relaxed ranking combines the weights.",
                 enum=["sum", "product", "min", "max"],
@@ -355,7 +359,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             },
         ),
         (),
-        {"limit": whole("Transitions at most.", minimum=1)},
+        {"limit": whole("Maximum number of transitions.", minimum=1)},
     ),
     ("get", "/v1/spaces/{space}/explain"): Operation(
         "explainSet",
@@ -381,9 +385,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             },
         ),
         query={
-            "x": text("An attribute; by default, what most subscriptions bound.", example="price"),
+            "x": text(
+                "An attribute; by default, the one that most subscriptions bound.", example="price"
+            ),
             "y": text("Another one.", example="sector"),
-            "limit": whole("Boxes at most.", minimum=1, maximum=2000),
+            "limit": whole("Maximum number of boxes.", minimum=1, maximum=2000),
         },
     ),
     ("get", "/v1/spaces/{space}/shapes"): Operation(
@@ -403,8 +409,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         query={
             "place": text("A location or point of the space; by default its first.", example=""),
-            "after": text("The `next` of the page before.", example=""),
-            "limit": whole("Subscriptions at most.", minimum=1, maximum=10_000),
+            "after": text("The `next` of the previous page.", example=""),
+            "limit": whole("Maximum number of subscriptions.", minimum=1, maximum=10_000),
         },
     ),
 }

@@ -34,13 +34,13 @@ class Operation(NamedTuple):
 
 
 TAGS = {
-    "events": "Publish events, and ask what they would match.",
+    "events": "Publish events, and find out what they would match.",
     "subscriptions": "Saved filters.",
     "consumers": "Messages and positions of consumers.",
     "push": "Webhooks and other deliveries: dead letters, secrets, a test.",
     "spaces": "The attributes that events have.",
-    "boards": "Top-k lists that are kept up to date.",
-    "explain": "Questions about the live set; nothing is stored.",
+    "boards": "Continuously updated top-k lists.",
+    "explain": "Queries on the live set; nothing is stored.",
     "server": "Health, status, metrics.",
     "access": "Tokens, tenants and tickets.",
 }
@@ -56,8 +56,8 @@ POSITION = "1f0c5a2e:42"
 EVENT = {"price": 12.5, "sector": "tech"}
 STRICT = {"strict": flag("Reject all rows if one is rejected.")}
 PAGE = {
-    "after": text("The last id of the page before.", example=""),
-    "limit": whole("Length of a page.", minimum=1, maximum=1000),
+    "after": text("The last id of the previous page.", example=""),
+    "limit": whole("Page size.", minimum=1, maximum=1000),
 }
 CONDITION = {
     "If-Match": text("The ETag that it must have, or `*`: it must exist."),

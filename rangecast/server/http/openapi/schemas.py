@@ -29,13 +29,13 @@ from rangecast.server.http.openapi.types import (
 )
 from rangecast.server.state.quotas import LIMITS
 
-_IGNORE = flag("The event may have values that are no attribute.")
-_BOXES = flag("The answer has all alternatives of filters.")
+_IGNORE = flag("Whether the event may have fields that are not attributes.")
+_BOXES = flag("Whether the response has all alternatives of filters.")
 _MATCHES = (
-    "With `wait=matches`: the subscriptions of each. `null` if there are more than a million, or "
-    "if the same request had come before."
+    "With `wait=matches`: the subscriptions of each event. `null` if there are more than a "
+    "million, or if the request is a repetition."
 )
-_REJECTED = listed(ref("RejectedRow"), "Rows that can't be used; the others are.")
+_REJECTED = listed(ref("RejectedRow"), "Rejected rows; the others were accepted.")
 _BOUNDS = {
     "position_lo": maybe(number()),
     "position_hi": maybe(number()),
@@ -46,9 +46,9 @@ SCHEMAS: dict[str, Schema] = {
     "Problem": record(
         "A problem (RFC 9457).",
         {
-            "reason": text("Of a filter: the fault, in one line."),
+            "reason": text("Of a filter: the error, in one line."),
             "hint": text("Of a filter: how to correct it."),
-            "span": listed(whole(), "Of a filter: start and end of the fault."),
+            "span": listed(whole(), "Of a filter: start and end of the error."),
         },
         type=text(),
         title=text("The name of the status."),
@@ -58,15 +58,15 @@ SCHEMAS: dict[str, Schema] = {
             "`invalid_value`, `usage`, or the name of the status.",
             examples=["filter", "unknown_id", "not_found"],
         ),
-        detail=text("The given and the expected value, and a hint."),
+        detail=text("The given and the expected value, with a hint."),
     ),
     "RejectedRow": record(
-        "A row that can't be used.",
-        {"code": text("The kind of error, as of a problem.")},
+        "A rejected row.",
+        {"code": text("The kind of error, as in a problem.")},
         row=whole("Its number, counted from 0.", minimum=0),
         reason=text(),
     ),
-    "Health": record("Health.", status=text("`ok`, or the reason why not.")),
+    "Health": record("Health.", status=text("`ok`, or the reason.")),
     "Links": record("Links.", docs=text(), openapi=text(), status=text()),
     "Status": record(
         "Server status.",
@@ -133,16 +133,16 @@ SCHEMAS: dict[str, Schema] = {
         attribute=listed(ref("Attribute")),
     ),
     "Spaces": record("The spaces.", items=listed(ref("Space"))),
-    "MadeSpace": record("A space or a board that was made.", name=text(), position=POSITION),
+    "MadeSpace": record("A space or a board that was created.", name=text(), position=POSITION),
     "NewSubscription": closed(
         record(
             "Request for a subscription.",
             {
-                "id": {**ID, "description": "That of the path; an integer, if the id is one."},
+                "id": {**ID, "description": "The id in the path; an integer, if the id is one."},
                 "score": number("For ranking.", default=0),
                 "weights": mapped(number(minimum=0), "Weights of attributes, for ranking."),
                 "consumer": text("The consumer that gets its matches."),
-                "ttl": maybe(number("Seconds after which it ends.", exclusiveMinimum=0)),
+                "ttl": maybe(number("Seconds after which it expires.", exclusiveMinimum=0)),
                 "track": maybe(RULE),
             },
             filter=FILTER,
@@ -152,12 +152,12 @@ SCHEMAS: dict[str, Schema] = {
         record(
             "Changed fields of a subscription; the others stay.",
             {
-                "id": {**ID, "description": "That of the path; an integer, if the id is one."},
+                "id": {**ID, "description": "The id in the path; an integer, if the id is one."},
                 "filter": FILTER,
                 "score": maybe(number("For ranking.")),
                 "weights": mapped(number(minimum=0), "Weights of attributes; others stay."),
                 "consumer": text("The consumer that gets its matches."),
-                "ttl": maybe(number("Seconds after which it ends.", exclusiveMinimum=0)),
+                "ttl": maybe(number("Seconds after which it expires.", exclusiveMinimum=0)),
                 "track": maybe(RULE),
             },
         )
@@ -181,7 +181,7 @@ SCHEMAS: dict[str, Schema] = {
     "SetExplanation": record("The structures of a set, in words.", text=text()),
     "BulkSubscription": closed(
         record(
-            "A subscription of many. Instead of a filter it may have `<attribute>_lo` and "
+            "A row of a bulk request. Instead of a filter it may have `<attribute>_lo` and "
             "`<attribute>_hi`.",
             {
                 "score": number(default=0),
@@ -195,10 +195,10 @@ SCHEMAS: dict[str, Schema] = {
         )
     ),
     "Edited": record(
-        "A subscription or an interest that was made, replaced or ended.",
+        "A subscription or an interest that was created, replaced or removed.",
         {
             "propagated": flag("With `wait=propagated`: whether all linked servers know of it."),
-            "created": flag("Whether a subscription is new."),
+            "created": flag("Whether the subscription is new."),
         },
         id=ID,
         position=POSITION,
@@ -207,7 +207,7 @@ SCHEMAS: dict[str, Schema] = {
         "A subscription.",
         {
             "propagated": flag("With `wait=propagated`: whether all linked servers know of it."),
-            "arrival": whole("Its place in the order of arrival, where that is asked for."),
+            "arrival": whole("Its place in the order of arrival, if requested."),
             "track": RULE,
         },
         id=ID,
@@ -230,10 +230,12 @@ SCHEMAS: dict[str, Schema] = {
     "FilterPreview": record(
         "Boxes of a filter, and its matches among past events.",
         filter=text(),
-        boxes=listed(text(), "The boxes that it is made of."),
+        boxes=listed(text(), "Its boxes."),
         looked_at=whole("Past events that were examined."),
         matched=whole(),
-        by_minute=listed(listed(whole()), "Matches by minute: seconds since 1970, and how many."),
+        by_minute=listed(
+            listed(whole()), "Matches per minute: seconds since 1970, and the number of matches."
+        ),
         examples=listed(ref("LoggedEvent")),
     ),
     "LoggedEvent": record("An event of the log.", position=POSITION, event=EVENT),
@@ -254,14 +256,16 @@ SCHEMAS: dict[str, Schema] = {
         "Result of publishing events.",
         {
             "matches": maybe(listed(listed(ID), _MATCHES)),
-            "repeated": flag("The same Idempotency-Key had come before; this is its answer."),
-            "skipped": whole("Events whose id had come before."),
+            "repeated": flag(
+                "The Idempotency-Key was used before; this is the response from then."
+            ),
+            "skipped": whole("Events skipped as duplicates."),
         },
         accepted=whole(),
         first=maybe(POSITION),
         last=maybe(POSITION),
         rejected=_REJECTED,
-        durability=text("When the answer comes: `fsync` is on disk."),
+        durability=text("Durability of the response; with `fsync`, events are on disk."),
     ),
     "Matches": record(
         "The subscriptions that match each event.",
@@ -274,7 +278,7 @@ SCHEMAS: dict[str, Schema] = {
         rejected=_REJECTED,
     ),
     "Ranking": record(
-        "The best subscriptions of each event.",
+        "The top subscriptions of each event.",
         best=listed(listed(record("", subscription=ID, score=number()))),
         rejected=_REJECTED,
     ),
@@ -297,13 +301,13 @@ SCHEMAS: dict[str, Schema] = {
         "Why a subscription matches an event, or doesn't.",
         {
             "boxes": listed(listed(mapped({})), "All alternatives, attribute by attribute."),
-            "nearest": whole("The place of the alternative that matches, or lacks least."),
+            "nearest": whole("Index of the alternative that matches, or comes closest."),
         },
         subscription=ID,
         matches=flag(),
         verdict=text(),
         alternatives=whole(),
-        lines=listed(mapped({}), "The attributes, one by one."),
+        lines=listed(mapped({}), "Comparison per attribute."),
     ),
     "Candidates": record(
         "The subscriptions that match an event, and those that nearly do.",
@@ -333,10 +337,10 @@ SCHEMAS: dict[str, Schema] = {
         "One shape of a subscription.",
         type=text(enum=["Feature"]),
         properties=record(
-            "What it belongs to.",
+            "The subscription it belongs to.",
             subscription=ID,
-            negated=flag("It is what lies outside of the shape."),
-            radius=maybe(number("Of a circle or a corridor; on the earth in metres.")),
+            negated=flag("Whether the area is outside of the shape."),
+            radius=maybe(number("Radius of a circle or a corridor; on the earth, in metres.")),
         ),
         geometry=mapped({}, "A polygon, the centre of a circle, or the line of a corridor."),
     ),
@@ -353,10 +357,10 @@ SCHEMAS: dict[str, Schema] = {
                     default="report",
                 ),
                 "max_per_event": whole(
-                    "Subscriptions per message at most, highest scores first; 0: all.", minimum=0
+                    "Maximum subscriptions per message, highest scores first; 0: all.", minimum=0
                 ),
                 "max_per_second": whole(
-                    "Messages per second at most, highest scores first; 0: all.", minimum=0
+                    "Maximum messages per second, highest scores first; 0: all.", minimum=0
                 ),
                 "policy": POLICY,
                 "delivery": mapped({}, "Push delivery: webhook, NATS or Kafka."),
@@ -410,7 +414,7 @@ SCHEMAS: dict[str, Schema] = {
             "Target of a seek.",
             {
                 "subscriptions": text(
-                    "Subscriptions to match with: those of that time, or those of now.",
+                    "Subscriptions to match with: the historical or the current ones.",
                     enum=["historical", "current"],
                     default="historical",
                 )
@@ -438,10 +442,10 @@ SCHEMAS: dict[str, Schema] = {
             "Request for a board.",
             {
                 "space": text("The space whose attributes objects have; none: a position."),
-                "upper_bound_attribute": text("The one of two attributes without lower bounds."),
+                "upper_bound_attribute": text("Of two attributes, the one without lower bounds."),
                 "descending": flag("The highest value ranks first."),
             },
-            k=whole("Objects in a list.", minimum=1),
+            k=whole("Number of objects per list.", minimum=1),
         )
     ),
     "Board": record(
@@ -457,10 +461,10 @@ SCHEMAS: dict[str, Schema] = {
     "Boards": record("The boards.", items=listed(ref("Board"))),
     "NewInterest": closed(
         record(
-            "An interest as it is put: bounds of the position, or a filter.",
+            "Request for an interest: bounds of the position, or a filter.",
             {
                 **_BOUNDS,
-                "id": {**ID, "description": "That of the path; an integer, if the id is one."},
+                "id": {**ID, "description": "The id in the path; an integer, if the id is one."},
                 "k": whole(minimum=0),
                 "consumer": text(),
             },
@@ -468,7 +472,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "BulkInterest": closed(
         record(
-            "An interest of many.",
+            "A row of a bulk request for interests.",
             {**_BOUNDS, "k": whole(minimum=0), "consumer": text()},
             id=ID,
         )
@@ -479,12 +483,12 @@ SCHEMAS: dict[str, Schema] = {
         value=number(),
         position={
             "type": ["number", "object"],
-            "description": "A number, or over a space the values by attribute.",
+            "description": "A number, or, with a space, the values by attribute.",
         },
     ),
     "Interest": record(
         "An interest.",
-        {**_BOUNDS, "best": listed(ref("RankedObject"), "Its list as it is now.")},
+        {**_BOUNDS, "best": listed(ref("RankedObject"), "Its current list.")},
         id=ID,
         k=maybe(whole()),
         consumer=maybe(text()),
@@ -492,10 +496,10 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Interests": page(ref("Interest"), "A page of interests, by id."),
     "BoardObject": record(
-        "An object of a board: position or the attributes of its space, and value.",
+        "An object of a board: its position, or the attributes of its space, and its value.",
         {"position": number()},
         id=ID,
-        value=maybe(number("null: remove it.")),
+        value=maybe(number("null removes the object.")),
     ),
     "BoardObjects": page(ref("BoardObject"), "A page of objects, by id."),
     "RankedObjects": record("The best objects.", items=listed(ref("RankedObject"))),

@@ -73,7 +73,7 @@ def page(items: Schema, about: str) -> Schema:
         about,
         items=listed(items),
         next=maybe(text("Value of `after` for the next page; null: this is the last.")),
-        count=whole("Items of all pages.", minimum=0),
+        count=whole("Total number of items.", minimum=0),
     )
 
 

@@ -103,11 +103,12 @@ async def make_token(request: Request, token: GivenToken) -> Response:
     core: Core = request.app.state.core
     check_name("tenant", token.tenant)
     if strange := set(token.scopes) - set(SCOPES):
-        raise RequestError(422, f"unknown scope {min(strange)!r}; there is: {', '.join(SCOPES)}")
+        raise RequestError(422, f"unknown scope {min(strange)!r}; known: {', '.join(SCOPES)}")
     if not core.registry.had_token and "admin" not in token.scopes:
         raise RequestError(
             409,
-            "the first token needs the scope 'admin': without it no other token could be created",
+            "the first token must have the scope 'admin': without it, no other token could be "
+            "created",
         )
     secret = new_secret()
     expires = 0 if token.ttl is None else core.clock.now() + int(token.ttl * 1e6)
@@ -156,6 +157,6 @@ async def put_tenant(request: Request, tenant: str, limits: dict[str, int]) -> A
     check_name("tenant", tenant)
     for name, limit in limits.items():
         if name not in LIMITS or limit < 0:
-            raise RequestError(422, f"a limit is one of {', '.join(LIMITS)}, and not negative")
+            raise RequestError(422, f"a limit must be one of {', '.join(LIMITS)}, and not negative")
     await result_of(request.app.state.core.edit(PutTenant("", tenant, limits)))
     return {"name": tenant, "limits": limits}

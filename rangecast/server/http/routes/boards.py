@@ -39,10 +39,10 @@ class Given(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    k: int = Field(ge=1, description="Objects in a list.")
+    k: int = Field(ge=1, description="Number of objects per list.")
     space: str = Field("", description="The space whose attributes objects have; none: a position.")
     upper_bound_attribute: str = Field(
-        "", description="The one of two attributes without lower bounds."
+        "", description="Of two attributes, the one without lower bounds."
     )
     descending: bool = Field(False, strict=True, description="The highest value ranks first.")
 
@@ -56,7 +56,7 @@ class GivenInterest(BaseModel):
     position_lo: float | None = None
     position_hi: float | None = None
     filter: str = Field("", examples=["km between 20 and 35 and m2 <= 80"])
-    k: int = Field(0, ge=0, description="Objects that it wants; 0: as many as the board has.")
+    k: int = Field(0, ge=0, description="Number of objects; 0: the board's.")
     consumer: str = ""
 
 
@@ -156,7 +156,7 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     body = await read_body(request)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
-        raise RequestError(422, "If-Match of a bulk request is * or absent")
+        raise RequestError(422, "If-Match of a bulk request must be * or absent")
     edits, rejected = await asyncio.to_thread(_bulk_edits, core, caller, entry, body)
     taken = [] if strict and rejected else edits
     seq, outcome = 0, Outcome()
@@ -187,14 +187,16 @@ async def update(
     once. With `only`, all objects must be `new`, or `existing`.
     """
     if only not in ("", "new", "existing"):
-        raise RequestError(422, f"'only' is 'new' or 'existing', or left out; given: {only[:80]!r}")
+        raise RequestError(
+            422, f"'only' must be 'new' or 'existing', or left out; given: {only[:80]!r}"
+        )
     caller, core, entry = _board(request, board, "publish")
     body, headers = await read_body(request), request.headers
 
     def work() -> Future[Accepted]:
         lines, form = lines_of(headers, body)
         if form:
-            raise RequestError(415, "changes of objects are JSON or NDJSON")
+            raise RequestError(415, "changes of objects must be JSON or NDJSON")
         core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
         return core.update(entry, lines, is_batch=batch, strict=strict, only=only)
 
@@ -241,7 +243,7 @@ def _edit(caller: Caller, entry: BoardEntry, name: str, definition: dict[str, An
     lo, hi = (None if end is None else check_finite("position", end) for end in ends)
     text, consumer = definition.get("filter") or "", definition.get("consumer") or ""
     if not isinstance(text, str) or not isinstance(consumer, str):
-        raise UsageError("'filter' and 'consumer' are texts")
+        raise UsageError("'filter' and 'consumer' must be strings")
     k = (
         0
         if not definition.get("k")
@@ -267,10 +269,10 @@ def _bulk_edits(
         try:
             if not isinstance(row, dict) or "id" not in row:
                 raise UsageError(
-                    f'an interest is an object {{"id": ...}}; given: {abbreviate(row)}'
+                    f'an interest must be an object {{"id": ...}}; given: {abbreviate(row)}'
                 )
             if strange := row.keys() - known:
-                raise UsageError(f"unknown field {min(strange)!r}; there is: {sorted(known)}")
+                raise UsageError(f"unknown field {min(strange)!r}; known: {sorted(known)}")
             edit = _edit(caller, entry, str(as_id(row["id"], "interest")), row)
             _check(core, entry, edit)
             if edit.name in seen:

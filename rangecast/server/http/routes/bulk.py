@@ -92,7 +92,7 @@ async def bulk(
     entry = core.registry.space(caller.tenant, space)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
-        raise RequestError(422, "If-Match of a bulk request is * or absent")
+        raise RequestError(422, "If-Match of a bulk request must be * or absent")
     kind = _content_type(request)
     body = await read_body(request)
     checked, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body)
@@ -201,7 +201,7 @@ def _each_once(bulk_edits: BulkEdits) -> BulkEdits:
         Rejection(
             bulk_edits.places[at],
             f"'id': duplicate id (first seen in row {bulk_edits.places[earlier]})\n"
-            f"  given: {bulk_edits.edits[at].name}\n  hint: give each row an id of its own",
+            f"  given: {bulk_edits.edits[at].name}\n  hint: give each row a unique id",
             RejectedRowError.code,
         )
         for at, earlier in again.items()
@@ -215,7 +215,7 @@ def _content_type(request: Request) -> str:
         return kind
     raise RequestError(
         415,
-        f"subscriptions of the type {abbreviate(kind)} can't be read\n"
+        f"subscriptions of type {abbreviate(kind)} can't be read\n"
         "  hint: send application/json, application/x-ndjson, text/csv, "
         "application/vnd.apache.parquet or application/vnd.apache.arrow.stream",
     )
@@ -279,10 +279,10 @@ def _edits_of_json(
     for index, row in enumerate(items):
         try:
             if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
-                raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
+                raise FilterError('a subscription must be an object {"id": ..., "filter": ...}')
             if strange := row.keys() - _KNOWN:
                 known = ", ".join(sorted(_KNOWN))
-                raise FilterError(f"unknown field {min(strange)!r}; there is: {known}")
+                raise FilterError(f"unknown field {min(strange)!r}; known: {known}")
             edits.append(edit_of(caller, entry, str(as_id(row.get("id", ""))), row, clock))
             places.append(index)
             definitions.append(row)

@@ -94,9 +94,11 @@ async def put_consumer(request: Request, name: str, definition: Given) -> Any:
         not_linked(old)
         start = -1  # it stays where it is; `seek` moves it
     if bool(definition.space) == bool(definition.board):
-        raise RequestError(422, "a consumer is of a space or of a board: give one of them")
+        raise RequestError(422, "a consumer belongs to a space or to a board: give exactly one")
     if definition.board and (definition.max_per_event or definition.max_per_second):
-        raise RequestError(422, "'max_per_event' and 'max_per_second' are for consumers of a space")
+        raise RequestError(
+            422, "'max_per_event' and 'max_per_second' are only for consumers of a space"
+        )
     if definition.board and definition.policy is not None:
         raise RequestError(422, "'policy' is for consumers of a space")
     policy_of(definition.policy)
@@ -173,7 +175,7 @@ async def seek(request: Request, name: str, body: Seek) -> Any:
     start = core.pipeline.durable if body.position == "now" else _seq(core, body.position)
     is_current = body.subscriptions == "current"
     if is_current and isinstance(consumer.source, BoardEntry):
-        raise RequestError(422, "'subscriptions' is for consumers of a space")
+        raise RequestError(422, "'subscriptions' is only for consumers of a space")
     edit = msgspec.structs.replace(consumer.as_put(), start=start, current_subscriptions=is_current)
     await result_of(core.edit(edit))
     core.hub.move(consumer)

@@ -55,7 +55,7 @@ async def publish(
     core: Core = request.app.state.core
     entry = core.registry.space(caller.tenant, space)
     if wait not in ("", "durable", "matches") or dedup not in ("", "id"):
-        raise RequestError(422, "wait is 'durable' or 'matches'; dedup is 'id'")
+        raise RequestError(422, "wait must be 'durable' or 'matches'; dedup must be 'id'")
     body, headers = await read_body(request), request.headers
 
     def work() -> Future[Accepted]:
@@ -180,7 +180,7 @@ def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
 
 def _too_many(text: str) -> RequestError:
     return RequestError(
-        413, f"an answer has at most {MAX_PAIRS:,} matches; {text}\n  hint: send fewer events"
+        413, f"a response may have at most {MAX_PAIRS:,} matches; {text}\n  hint: send fewer events"
     )
 
 
@@ -230,7 +230,7 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
 def digest_for(key: str, body: bytes) -> str:
     """Return the digest of the body of a request with an `Idempotency-Key`."""
     if len(key) > 200:
-        raise RequestError(422, "an Idempotency-Key has at most 200 characters")
+        raise RequestError(422, "an Idempotency-Key may have at most 200 characters")
     return hashlib.blake2b(body, digest_size=16).hexdigest() if key else ""
 
 

@@ -155,5 +155,5 @@ async def _asked(request: Request, space: str) -> tuple[Core, SpaceEntry, Asked]
     try:
         asked = await off_loop(len(body), decode, body, _asked_of)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestError(422, f"the body isn't what is asked for: {error}") from None
+        raise RequestError(422, f"invalid body: {error}") from None
     return core, entry, asked

@@ -59,25 +59,25 @@ async def link(socket: WebSocket) -> None:
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         if revoked and socket.application_state == WebSocketState.CONNECTED:
             await socket.send_text(rejection(revoked[0]))
-            await socket.close(REJECTED, "the text before says why")
+            await socket.close(REJECTED, "see the preceding message")
         elif socket.application_state == WebSocketState.CONNECTED:
             await socket.close(
-                REJECTED if connection.rejected else 1012, "the text before says why"
+                REJECTED if connection.rejected else 1012, "see the preceding message"
             )
 
 
 def _admitted(socket: WebSocket) -> tuple[Links, Grant]:
     if "origin" in socket.headers:
-        raise RequestError(403, "this is for other servers, not for browsers")
+        raise RequestError(403, "this endpoint is for other servers, not for browsers")
     grant = grant_of(socket)
     caller = grant.caller()
     caller.require_scope("link")
     if caller.tenant != DEFAULT:
-        raise RequestError(403, f"links are of the tenant {DEFAULT!r}; given: {caller.tenant!r}")
+        raise RequestError(403, f"links belong to the tenant {DEFAULT!r}; given: {caller.tenant!r}")
     links: Links | None = socket.app.state.links
     if links is None:
         raise RequestError(
-            404, "this server takes no links\n  hint: start it with --server-name NAME"
+            404, "this server doesn't accept links\n  hint: start it with --server-name NAME"
         )
     check_name("broker", socket.headers.get(HEADER, ""))
     return links, grant

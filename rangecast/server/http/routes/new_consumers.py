@@ -33,7 +33,9 @@ async def subscribed(
             return await result_of(submit(missing)) + len(missing)
         except ConsumerExistsError:
             continue  # another request created it in the meantime
-    raise RequestError(503, "a consumer is created and deleted all the time\n  hint: try again")
+    raise RequestError(
+        503, "a consumer is repeatedly created and deleted concurrently\n  hint: try again"
+    )
 
 
 def _missing(registry: Registry, edits: Sequence[PutSubscription]) -> list[PutConsumer]:

@@ -40,9 +40,9 @@ class Given(BaseModel):
     score: float | None = None
     weights: dict[str, float] = {}
     consumer: str | None = None
-    ttl: float | None = Field(None, gt=0, description="Seconds after which it ends by itself.")
+    ttl: float | None = Field(None, gt=0, description="Seconds after which it expires.")
     track: dict[str, Any] | None = Field(
-        None, description="Rule of its transitions, which its consumer gets instead of matches."
+        None, description="Rule for transitions, which its consumer gets instead of matches."
     )
 
 
@@ -60,7 +60,7 @@ async def patch_subscription(
     entry = core.registry.space(caller.tenant, space)
     values, if_match = definition.model_dump(), condition(request)
     if if_match == ONLY_NEW:
-        raise RequestError(422, "to change a subscription, it must exist: leave out If-None-Match")
+        raise RequestError(422, "a subscription must exist to be changed: leave out If-None-Match")
     edit = edit_of(caller, entry, name, values | {"filter": definition.filter or ""}, core.clock)
     made: list[PutSubscription] = []
 
@@ -83,7 +83,7 @@ async def unless_changed(submit: Callable[[], Awaitable[int]]) -> int:
             return await submit()
         except ChangedError:
             continue
-    raise RequestError(503, "others change it all the time\n  hint: try again")
+    raise RequestError(503, "it is changed concurrently too often\n  hint: try again")
 
 
 def merged_many(

@@ -69,7 +69,7 @@ async def names_of(request: Request) -> list[str]:
     if len(ids.ids) > MAX_IDS:
         raise RequestError(
             413,
-            f"a request has at most {MAX_IDS:,} ids; given: {len(ids.ids):,}\n"
+            f"a request may have at most {MAX_IDS:,} ids; given: {len(ids.ids):,}\n"
             "  hint: send several requests",
         )
     return [str(as_id(id_)) for id_ in ids.ids]

@@ -55,9 +55,9 @@ class Given(BaseModel):
     score: float = 0.0
     weights: dict[str, float] = {}
     consumer: str = ""
-    ttl: float | None = Field(None, gt=0, description="Seconds after which it ends by itself.")
+    ttl: float | None = Field(None, gt=0, description="Seconds after which it expires.")
     track: dict[str, Any] | None = Field(
-        None, description="Rule of its transitions, which its consumer gets instead of matches."
+        None, description="Rule for transitions, which its consumer gets instead of matches."
     )
 
 
@@ -101,7 +101,7 @@ def _space_of(body: bytes, is_json: bool) -> tuple[Space, dict[str, Any] | None]
         return space_and_track(body.decode("utf-8", "replace"))
     rows = rows_of_body(body)
     if not isinstance(rows, dict):
-        raise SpaceError("a space is an object with a list 'attribute'")
+        raise SpaceError("a space must be an object with a list 'attribute'")
     track = rows.pop("track", None)
     space = Space.from_definition(rows)
     if track is not None:
@@ -166,7 +166,7 @@ def arrival_after(after: str) -> int:
         return 0
     if not (after.isascii() and after.isdigit() and len(after) < 20):
         raise UsageError(
-            f"'after' is the 'next' of the page before\n  given: {after[:80]!r}\n"
+            f"'after' must be the 'next' of the previous page\n  given: {after[:80]!r}\n"
             "  hint: leave it out for the first page"
         )
     return int(after) + 1
@@ -266,15 +266,15 @@ def edit_of(
     is_integer = is_integer_id(name, definition.get("id"))
     weights = definition.get("weights") or {}
     if not isinstance(weights, dict):
-        raise RequestError(422, "weights are an object: attribute to weight")
+        raise RequestError(422, "weights must be an object from attribute to weight")
     if weights:
         weights_of(entry.space, weights, None)
     consumer = definition.get("consumer") or ""
     if not isinstance(consumer, str):
-        raise RequestError(422, f"a consumer is given by its name; given: {consumer!r}")
+        raise RequestError(422, f"consumer must be a name; given: {consumer!r}")
     ttl = definition.get("ttl")
     if ttl is not None and (not isinstance(ttl, int | float) or not 0 < ttl < 1e9):
-        raise RequestError(422, f"ttl is a number of seconds; given: {ttl!r}")
+        raise RequestError(422, f"ttl must be a number of seconds; given: {ttl!r}")
     return PutSubscription(
         caller.tenant,
         name,
@@ -293,7 +293,7 @@ def _track_of(track: Any, entry: SpaceEntry) -> dict[str, Any] | None:
     if track is None:
         return None
     if not isinstance(track, dict):
-        raise RequestError(422, f"track is an object of a rule's fields; given: {track!r}")
+        raise RequestError(422, f"track must be an object with a rule's fields; given: {track!r}")
     check_rule_of(track, TentativeSpace(entry.space))
     return track
 
@@ -305,7 +305,8 @@ def is_integer_id(name: str, value: Any, noun: str = "subscription") -> bool:
         return False
     if str(as_id(value, noun)) != name:
         raise UsageError(
-            f"the id in the body isn't that of the path\n  given: {value!r} and {name!r}\n"
+            "the id in the body differs from the one in the path\n"
+            f"  given: {value!r} and {name!r}\n"
             "  hint: leave it out, or give the same"
         )
     return isinstance(value, int)
@@ -314,7 +315,7 @@ def is_integer_id(name: str, value: Any, noun: str = "subscription") -> bool:
 async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
     """Return whether an edit has propagated to all servers, if requested."""
     if wait not in ("", "propagated"):
-        raise RequestError(422, f"'wait' is 'propagated', or left out; given: {wait[:80]!r}")
+        raise RequestError(422, f"'wait' must be 'propagated', or left out; given: {wait[:80]!r}")
     links = request.app.state.links
     if not wait or links is None:
         return {"propagated": True} if wait else {}

@@ -84,7 +84,7 @@ class Session:
         self._limit = asyncio.timeout(None)
         """When the connection expires."""
         self._rejection = RequestError(
-            401, f"no token came within {MAX_SILENCE:g} seconds, and one is needed"
+            401, f"no token was received within {MAX_SILENCE:g} seconds, but one is required"
         )
         self._sending: dict[str, tuple[Listener, asyncio.Task[None]]] = {}
         self._own: list[tuple[str, str]] = []
@@ -106,7 +106,9 @@ class Session:
             if not self._limit.expired():
                 raise
             await self._end()
-            await self._close(self._rejection, UNAUTHORIZED, "the token has ended, or none came")
+            await self._close(
+                self._rejection, UNAUTHORIZED, "the token has expired, or none was received"
+            )
         except (WebSocketDisconnect, RuntimeError):
             return  # it is gone
         finally:
@@ -146,19 +148,19 @@ class Session:
         try:
             limit = MAX_BODY_BYTES if self._grant is not None else MAX_STRANGER
             if len(text) > limit:
-                raise RequestError(413, f"a frame has at most {limit:,} bytes")
+                raise RequestError(413, f"a frame may have at most {limit:,} bytes")
             try:
                 frame = await off_loop(len(text), _decode, text)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise RequestError(400, f"a frame is JSON: {error}") from None
+                raise RequestError(400, f"a frame must be JSON: {error}") from None
             if not isinstance(frame, dict):
-                raise RequestError(400, "a frame is a JSON object with a 'type'")
+                raise RequestError(400, "a frame must be a JSON object with a 'type'")
             ref = frame.get("ref")
             kind = frame.get("type")
             handle = _HANDLERS.get(kind) if isinstance(kind, str) else None
             if handle is None:
                 known = ", ".join(_HANDLERS)
-                raise RequestError(400, f"unknown type {str(kind)[:80]!r}; there is: {known}")
+                raise RequestError(400, f"unknown type {str(kind)[:80]!r}; known: {known}")
             answer = await handle(self, frame)
             if answer is not None:
                 await self._send({"type": "ok", "ref": ref} | answer)
@@ -175,7 +177,7 @@ class Session:
             if self._socket.application_state != WebSocketState.CONNECTED:
                 raise
             logger.error("a frame failed", exc_info=error)
-            detail = "an error inside the server; its log says more"
+            detail = "internal error; see the server's log"
             await self._send({"type": "error", "ref": ref, "status": 500, "detail": detail})
 
     async def _send(self, frame: dict[str, Any]) -> None:
@@ -218,7 +220,7 @@ class Session:
         grant = Grant(self._core, digest_of(_text(frame, "token")), Peer(None, ()))
         if self._sending and self._grant is not None and self._grant.digest != grant.digest:
             raise RequestError(
-                409, "consumers are attached by another token\n  hint: open another connection"
+                409, "consumers were attached with another token\n  hint: open another connection"
             )
         self._admit(grant)
         caller = grant.caller()
@@ -261,7 +263,7 @@ class Session:
         is_batched: bool,
     ) -> None:
         if name in self._sending:
-            raise RequestError(409, f"{name!r} is attached already on this connection")
+            raise RequestError(409, f"{name!r} is already attached on this connection")
         listener = self._core.hub.open(consumer, after, gap)
         seen_at = position(self._core.epoch, listener.sent)
         await self._send({"type": "attached", "consumer": name, "position": seen_at})
@@ -323,7 +325,7 @@ class Session:
         entry = core.registry.space(caller.tenant, _text(frame, "space"))
         events = frame.get("events")
         if not isinstance(events, list) or len(events) > MAX_EVENTS:
-            raise RequestError(422, f"'events' is a list of at most {MAX_EVENTS:,} objects")
+            raise RequestError(422, f"'events' must be a list of at most {MAX_EVENTS:,} objects")
 
         wants_matches = frame.get("wait") == "matches"
 
@@ -357,7 +359,7 @@ class Session:
     async def _ack(self, frame: dict[str, Any]) -> None:
         caller, core = self._may("subscribe"), self._core
         if "consumer" not in frame and len(self._sending) != 1:
-            raise RequestError(422, "say which consumer acknowledges: 'consumer'")
+            raise RequestError(422, "name the consumer that acknowledges: 'consumer'")
         name = _text(frame, "consumer") if "consumer" in frame else next(iter(self._sending))
         consumer = not_linked(core.registry.consumer(caller.tenant, name))
         core.acknowledge(consumer, core.seq_of(_text(frame, "position")))
@@ -365,7 +367,7 @@ class Session:
     async def _give_credit(self, frame: dict[str, Any]) -> None:
         credit = frame.get("messages")
         if not isinstance(credit, int) or isinstance(credit, bool) or credit < 1:
-            raise RequestError(422, "'messages' is how many more may come: a whole number")
+            raise RequestError(422, "'messages' must be a whole number: how many more may be sent")
         self._credit = max(self._credit or 0, 0) + credit
         self._has_credit.set()
 
@@ -418,7 +420,7 @@ def _decode(text: bytes) -> Any:
 def _text(frame: dict[str, Any], name: str) -> str:
     value = frame.get(name)
     if not isinstance(value, str):
-        raise RequestError(422, f"{frame.get('type')!r} needs {name!r}, a text")
+        raise RequestError(422, f"{frame.get('type')!r} requires {name!r}, a string")
     return value
 
 

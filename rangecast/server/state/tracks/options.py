@@ -28,12 +28,12 @@ _POLICY = tuple(field.name for field in fields(Policy) if field.init)
 def check_track(track: Mapping[str, Any], space: Space) -> None:
     """Reject track options that are invalid for a space."""
     if not isinstance(track, dict):
-        raise UsageError(f"track of a space is an object; given: {abbreviate(track)}")
+        raise UsageError(f"track of a space must be an object; given: {abbreviate(track)}")
     _check_names(track, OPTIONS, "track of a space")
     for name in ("key", "time"):
         if not isinstance(track.get(name), str) or not track[name]:
             raise UsageError(
-                f"track of a space takes the name of a column as {name}; "
+                f"track of a space requires the name of a column as {name}; "
                 f"given: {abbreviate(track.get(name))}"
             )
     length_of("clock", track.get("clock"), min=0)
@@ -95,7 +95,7 @@ def policy_of(given: Any) -> Policy | None:
     if given is None:
         return None
     if not isinstance(given, dict):
-        raise UsageError(f"policy is an object; given: {abbreviate(given)}")
+        raise UsageError(f"policy must be an object; given: {abbreviate(given)}")
     _check_names(given, _POLICY, "policy")
     try:
         return Policy.of(given)
@@ -114,13 +114,13 @@ def check_rule_of(track: Mapping[str, Any], space: Space) -> None:
     kinds = track.get("on", ["enter", "exit"])
     if not isinstance(kinds, list) or not kinds or not set(map(str, kinds)) <= set(KINDS):
         raise UsageError(
-            f"on takes a list of {', '.join(map(repr, KINDS))}; given: {abbreviate(kinds)}"
+            f"on must be a list of {', '.join(map(repr, KINDS))}; given: {abbreviate(kinds)}"
         )
     check_rule(rule_of(track), space)
     policy = policy_of(track.get("policy"))
     if policy is not None and policy.renotify is not None and not {"enter", "exit"} <= set(kinds):
         raise UsageError(
-            f"renotify needs both ends of stays; given: on = {abbreviate(kinds)}\n"
+            f"renotify requires enter and exit; given: on = {abbreviate(kinds)}\n"
             "  hint: add enter and exit, or leave out on"
         )
 
