@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import match_live
+from benchmarks import calls_threads, match_live
 from benchmarks.frame import Report
 from benchmarks.harness import Case, expected, taking_part
 from benchmarks.match import cases as match_cases
@@ -34,6 +34,8 @@ EVENTS, SLOW_EVENTS = 400, 8
 ROUNDS = 7
 TOP = 20
 CASES = ("W1-32k", "W1-256k", "W2-100k", "W2-1M", "W3-100k", "W6-100k", "W6-1M")
+SHARED, SHARED_EVENTS = "W2-100k", 2_048
+"""The workload of many threads on one engine, and its events."""
 FEW, SOME = 100, 1_000
 """Matches of an event up to which half, and a quarter, of the structure's rate is expected."""
 ABOUT = f"""
@@ -43,6 +45,10 @@ One event at a time, as a program calls: `engine.match(dict)` returns a list of 
 fastest of geoindex-rs, libspatialindex, SQLite and NumPy takes to find rows. An edited set is one
 from which {match_live.EDITED} subscriptions have left and come back. Microseconds are of a core,
 the least of {ROUNDS} alternating rounds. The ids are compared with those of a batch.
+
+Threads share one engine while another one replaces subscriptions, a hundred times a second.
+*Times as fast* is of the wall and means something on an idle machine only; *processor* is what all
+threads took together, so *times as much* is what they lose to one another.
 """
 
 
@@ -57,6 +63,8 @@ def run(report: Report, *, quick: bool) -> None:
         engine = match_live.live_set(made.boxes, made.space, edited=0)
         matched.append(_match_row(case, made, engine, rounds))
         memory.append(_memory_row(case, engine))
+        if case.name == SHARED:
+            shared = made, _dicts(made, SHARED_EVENTS), engine
     headings = ["workload", "matches", "structure us", "match us", "of the structure's rate"]
     headings += ["at least", "edited us", "match_ids us", "match_points us"]
     report.table(Table("Matching", [*headings, "best peer", "us", "x best peer"], matched))
@@ -64,6 +72,8 @@ def run(report: Report, *, quick: bool) -> None:
     report.table(_ranked(rounds, quick=quick))
     headings = ["workload", "structure", "engine", "times", "at most"]
     report.table(Table("Bytes per subscription", headings, memory))
+    report.table(calls_threads.threads(*shared, seconds=0.1 if quick else 1.0))
+    report.table(calls_threads.tasks(*shared[1:], rounds=rounds))
 
 
 def _dicts(made: Workload, events: int) -> list[dict[str, Any]]:
