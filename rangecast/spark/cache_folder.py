@@ -21,6 +21,6 @@ def own_folder() -> Path:
         return private_folder(folder)
     except OSError as error:
         raise UsageError(
-            f"{folder}: can't be used as a cache: {error.strerror or error}; set "
-            "RANGECAST_CACHE to a folder that you alone can write"
+            f"{folder}: can't be used as a cache: {error.strerror or error}; set RANGECAST_CACHE "
+            "to a folder that only you can write to"
         ) from None

@@ -83,8 +83,8 @@ def reject_unknown_events(
                 hint = "rank takes such columns with span= or probabilities=True"
             raise UsageError(
                 f"events: unknown column {name!r}: {did_you_mean(name, space.names)}\n"
-                "  expected: a column for each attribute of the space, the event's id, and the "
-                "columns to keep\n"
+                "  expected: a column per attribute of the space, the event's id, and the columns "
+                "to keep\n"
                 f"  hint: {hint}"
             )
 
@@ -94,8 +94,8 @@ def reject_dots(names: Iterable[str]) -> None:
     for name in names:
         if "." in name:
             raise UsageError(
-                f"column {name!r} has a dot in its name, which Spark takes for a field of a "
-                "struct on the way to a Python worker; hint: rename it"
+                f"column {name!r} has a dot in its name, which Spark would read as a field of a "
+                "struct; hint: rename it"
             )
 
 
@@ -133,8 +133,8 @@ def _field_type(kind: DataType, path: Fields) -> DataType | None:
     for before, step in zip(("", *path), path, strict=False):
         if not isinstance(kind, StructType):
             raise UsageError(
-                f"column {before!r} of events has the type {kind.simpleString()}, and the space "
-                f"takes a value from its field {step!r}; expected: a struct"
+                f"column {before!r} of events has the type {kind.simpleString()}, but the space "
+                f"reads its field {step!r}; expected: a struct"
             )
         if step not in kind.names:
             return None
@@ -151,8 +151,8 @@ def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool
     plain = kind.elementType if isinstance(kind, ArrayType) and pairs else kind
     if _plain(plain) not in (*fits, "void"):
         raise UsageError(
-            f"column {name!r} of events has the type {kind.simpleString()}, and the attribute "
-            f"is a {attribute.type}; expected: {', '.join(fits)}\n  hint: cast it"
+            f"column {name!r} of events has the type {kind.simpleString()}, but the attribute is "
+            f"a {attribute.type}; expected: {', '.join(fits)}\n  hint: cast it"
         )
 
 
@@ -166,7 +166,8 @@ def id_kind(data: DataFrame, column: str, what: str) -> DataType:
     if kind in _TEXTS:
         return StringType()
     raise UsageError(
-        f"column {column!r} of {what} has the type {kind}; an id is an integer or a text: cast it"
+        f"column {column!r} of {what} has the type {kind}; an id must be an integer or a string: "
+        "cast it"
     )
 
 
@@ -191,12 +192,14 @@ def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> S
     """Return the fields of the kept columns; reject a name that the result already uses."""
     if isinstance(keep, str):
         raise UsageError(
-            f"keep is a list of columns\n  given: str {keep!r}\n  hint: give keep=[{keep!r}]"
+            f"keep must be a list of columns\n  given: str {keep!r}\n  hint: give keep=[{keep!r}]"
         )
     need(data, keep, "events")
     for name in keep:
         if name in taken:
-            raise UsageError(f"column {name!r} can't be kept: the result has one of that name")
+            raise UsageError(
+                f"column {name!r} can't be kept: the result already has a column of that name"
+            )
     reject_dots(keep)
     return StructType([data.schema[name] for name in dict.fromkeys(keep)])
 

@@ -59,7 +59,7 @@ class RaisingRows(RejectedRows):
                 bad.column,
                 bad.value,
                 bad.reason,
-                "correct the value, or ask for a column of errors with rejected='column'",
+                "correct the value, or get a column of errors with rejected='column'",
             )
         )
 

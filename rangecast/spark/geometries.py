@@ -57,11 +57,11 @@ def _place(space: Space, name: str | None) -> str:
     places = [attribute.name for attribute in space if isinstance(attribute, Place)]
     if name is not None and name not in places:
         listed = ", ".join(map(repr, places)) or "none"
-        raise UsageError(f"{name!r} is no location or point; the space has: {listed}")
+        raise UsageError(f"{name!r} isn't a location or point; the space has: {listed}")
     if name is None and len(places) != 1:
         listed = ", ".join(map(repr, places)) or "none"
         raise UsageError(
-            f"geometries are of one location or point; the space has: {listed}\n"
+            f"geometries belong to one location or point; the space has: {listed}\n"
             "  hint: name it with place="
         )
     return name or places[0]
@@ -77,6 +77,6 @@ def _kind(type_: DataType, column: str) -> str:
     if isinstance(inner, StructType) and {"x", "y"} <= set(inner.names) and depth in _NESTED:
         return _NESTED[depth]
     raise UsageError(
-        "a geometry is WKB, WKT, GeoJSON, or lists of {x, y}; "
+        "a geometry must be WKB, WKT, GeoJSON, or lists of {x, y}; "
         f"{column!r} is {type_.simpleString()}"
     )

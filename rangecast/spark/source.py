@@ -69,15 +69,17 @@ class _Place(NamedTuple):
     def of(cls, options: Any) -> _Place:
         path, version = options.get("path"), options.get("version")
         if path is None:
-            raise UsageError("which subscriptions? hint: give a folder, as load(path)")
+            raise UsageError(
+                "the path is missing; hint: give a folder of subscriptions: load(path)"
+            )
         if version is not None and not version.isdecimal():
             raise UsageError(f"option version: expected a whole number; given: {version!r}")
         if not (Path(path) / MANIFEST).exists():
             return cls(path, Versions(path).latest() if version is None else int(version))
         if version is not None:
             raise UsageError(
-                f"{path}: is a single snapshot, which has no versions\n"
-                "  hint: leave the option version out, or give the folder of the versions"
+                f"{path}: is a single snapshot without versions\n"
+                "  hint: leave out the option version, or give the folder of versions"
             )
         return cls(path, None)
 

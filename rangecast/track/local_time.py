@@ -33,7 +33,7 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise UsageError(
-            f"there is no time zone {abbreviate(name)}\n"
+            f"unknown time zone {abbreviate(name)}\n"
             "  hint: give an IANA name, such as 'Europe/Berlin' or 'UTC'"
         ) from None
 
@@ -90,10 +90,10 @@ class Schedule:
         end = minutes_of(match["end"]) if match else None
         if match is None or days is None or begin is None or end is None or begin == end:
             raise UsageError(
-                "a schedule is days, hours and a time zone, such as "
+                "a schedule must be days, hours and a time zone, such as "
                 f"'Mon-Fri 08:00-18:00 Europe/Berlin'; given: {abbreviate(text)}\n"
-                "  hint: days are Mon, Tue, ... or none for every day; hours end before they begin "
-                "if they pass midnight"
+                "  hint: days are Mon, Tue, ...; leave them out for every day; hours such as "
+                "22:00-06:00 pass midnight"
             )
         self.text = text
         self._days, self._begin, self._end = days, begin, end

@@ -30,9 +30,9 @@ def length_of(name: str, length: Length | None, *, min: int = 1) -> int | None: 
         micros = round(float(match[1]) * _UNITS[match[2]])
     if not min <= micros <= _MAX_LENGTH:
         raise UsageError(
-            f"{name} takes a length of time, such as '30 s', '10 min', '1.5 h' or '2 d'\n"
+            f"{name} must be a length of time, such as '30 s', '10 min', '1.5 h' or '2 d'\n"
             f"  given: {abbreviate(length)}\n"
-            "  hint: a number with a unit: ms, s, min, h or d"
+            "  hint: write a number with a unit: ms, s, min, h or d"
         )
     return micros
 
@@ -50,7 +50,7 @@ def text_of_length(micros: int | None) -> str | None:
 def micros_of(moment: Any) -> int:
     """Return a moment, given as a datetime or an ISO 8601 text, in microseconds since 1970."""
     if moment is None:
-        raise InvalidValueError("a moment is a datetime or an ISO 8601 text; given: None")
+        raise InvalidValueError("a time must be a datetime or an ISO 8601 string; given: None")
     return int(_MOMENT.coordinate(moment))
 
 
@@ -70,6 +70,6 @@ def time_axis(space: Space, name: str) -> int:
         known = [one.name for one in space if isinstance(one, Timestamp)]
         problem = f"isn't there: {did_you_mean(name, known)}" if known else "isn't there"
     raise UsageError(
-        f"time takes a timestamp of the space; {name!r} {problem}\n"
+        f"time must be a timestamp of the space; {name!r} {problem}\n"
         "  hint: give the space an attribute of type timestamp"
     )

@@ -65,7 +65,9 @@ class Rule:
         hours = None if self.schedule is None else Schedule(self.schedule)
         object.__setattr__(self, "_hours", hours)
         if self.max_speed is not None and not self._gap:
-            raise UsageError("max_speed is for cross\n  hint: give both: Rule(cross='5 min', ...)")
+            raise UsageError(
+                "max_speed requires cross\n  hint: give both: Rule(cross='5 min', ...)"
+            )
         if self.first not in FIRST:
             raise UsageError(
                 f"first is one of {', '.join(map(repr, FIRST))}; given: {self.first!r}\n"
@@ -73,8 +75,8 @@ class Rule:
             )
         if self.margin is not None and self.until is not None:
             raise UsageError(
-                "a rule has a margin or an until, not both\n"
-                "  hint: write the margin into the filter of until"
+                "a rule can have either margin or until\n"
+                "  hint: include the margin in the filter of until"
             )
 
     @property
@@ -147,8 +149,9 @@ def speed_of(speed: str | float, space: Space) -> float:
     if not places or not 0 < value < np.inf:
         expected = "'200 km/h' or '50 m/s'" if on_earth else "units per second"
         raise UsageError(
-            "max_speed is that of a location, such as '200 km/h', or of a point, in units per "
-            f"second\n  given: {speed!r}, expected: {expected if places else 'a space with one'}"
+            "max_speed must be given for a location, such as '200 km/h', or for a point, in units "
+            f"per second\n  given: {speed!r}, "
+            f"expected: {expected if places else 'a space with one'}"
         )
     return value
 

@@ -82,7 +82,7 @@ class Tracker:
         self.engine, self.key, self.time = engine, key, time
         self._axis = time_axis(space, time)
         if key == time:
-            raise UsageError(f"key and time are two columns; given for both: {key!r}")
+            raise UsageError(f"key and time must be different columns; given for both: {key!r}")
         self._after = length_of("after", after)
         self._lateness = length_of("lateness", lateness, min=0)
         self._inside = flag("inside", inside)
@@ -261,7 +261,7 @@ class Tracker:
             return np.nan_to_num(radii)
         except pa.ArrowInvalid:
             column = self._accuracy.column
-            raise UsageError(f"{column!r} takes numbers; given: {given.type}") from None
+            raise UsageError(f"{column!r} must be numeric; given: {given.type}") from None
 
     def advance(self, moment: Any) -> Transitions:
         """Advance event time to a moment: no earlier event will arrive.
@@ -402,7 +402,7 @@ class Tracker:
         if keys.null_count < len(keys):
             is_int = pa.types.is_integer(keys.type)
             if not is_int and not is_text(keys.type):
-                raise UsageError(f"{self.key!r} takes integers or texts; given: {keys.type}")
+                raise UsageError(f"{self.key!r} must be integers or strings; given: {keys.type}")
             self._check_kind(int if is_int else str, keys.drop_null()[0].as_py())
         return keys.cast(pa.large_string())
 
@@ -410,7 +410,7 @@ class Tracker:
         """Reject a key whose type differs from that of earlier keys."""
         if self._kind is not None and kind is not self._kind:
             shown = f"{abbreviate(key)}, and others before"
-            raise UsageError(f"keys are all integers, or all texts; given: {shown}")
+            raise UsageError(f"keys must be all integers or all strings; given: {shown}")
         self._kind = kind
 
     def _named(self, out: Output, ids: pa.Array | None) -> Transitions:

@@ -148,7 +148,9 @@ def test_what_was_accepted_before_a_request_fails_is_known(
     with monkeypatch.context() as patch:
         keys = losing(client, patch, lambda number: number > 1)
         patch.setattr("rangecast.client.operations.many.MAX_ROWS", 2)
-        with pytest.raises(PublishError, match="2 events are published, up to row 1; then: ") as no:
+        with pytest.raises(
+            PublishError, match="2 events were published, up to row 1; then: "
+        ) as no:
             client.publish([{"price": n} for n in range(3)], key="mine")
         assert (no.value.accepted, no.value.unpublished_from, no.value.status) == (2, 2, None)
         assert set(keys) == {"mine", "mine.1"}

@@ -318,7 +318,7 @@ this filter can never match: no value of 'x' satisfies it (line 1, column 11)
             ^^^^^^^^^^^^
 hint: the bounds are swapped: the lower one is 5, the upper one 7.5""",
     "s like 'a%'": """
-'s' is a string, which has no patterns and words (line 1, column 1)
+'s' is a string, which doesn't support patterns or words (line 1, column 1)
   s like 'a%'
   ^
 hint: give it the type 'text' in the space""",

@@ -136,7 +136,7 @@ def test_what_is_no_event_fails_alone(event: Any, space: Space) -> None:
 def test_the_error_names_what_was_raised() -> None:
     engine = Engine(SPACE)
     (error,) = engine.match_each([{"n": Hostile()}])
-    assert str(error) == "the event can't be read: RuntimeError: none of your business"
+    assert str(error) == "the event can't be decoded: RuntimeError: none of your business"
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)

@@ -56,7 +56,7 @@ def test_members_are_of_one_kind_and_each_there_once():
     for wrong, why in (
         ("a", "integers"),
         (1, "already exists; use replace"),
-        (1.0, "is an integer"),
+        (1.0, "must be an integer"),
     ):
         with pytest.raises(UsageError, match=why):
             members.new(wrong)

@@ -301,7 +301,7 @@ def test_what_stands_for_a_missing_value():
         ({"x": np.zeros((2, 2))}, "can't be converted to a table"),
         ([{"x": 10**5000}], "finite"),
         ([{"n": 10**5000}], "64 bits"),
-        ([{"id": 10**5000}], "an id is an integer or a text"),
+        ([{"id": 10**5000}], "an id must be an integer or a"),
     ],
 )
 def test_what_cannot_be_events_gets_a_clear_error(events, message):

@@ -149,7 +149,10 @@ def test_nothing_is_left_when_writing_fails(tmp_path):
         ({"lo": [1.0], "hi": [1.0]}, "shape"),
         ({"lo": [[0.0]], "hi": [[0.0]], "owner": [1]}, "ascending from 0"),
         ({"lo": [[0.0]], "hi": [[0.0]], "ids": ["a", "b"]}, "1 subscriptions, 2 ids"),
-        ({"lo": [[0.0]] * 2, "hi": [[0.0]] * 2, "ids": ["a", 1]}, "all integers .* or all texts"),
+        (
+            {"lo": [[0.0]] * 2, "hi": [[0.0]] * 2, "ids": ["a", 1]},
+            "all 64-bit integers or all strings",
+        ),
         ({"lo": [[0.0]], "hi": [[0.0]], "scores": [np.nan]}, "finite"),
         ({"lo": [[0.0]], "hi": [[0.0]], "weights": [[-1.0]]}, "not negative"),
         ({"lo": [[0.0]], "hi": [[0.0]], "weights": [1.0]}, "shape"),

@@ -389,7 +389,10 @@ def test_the_shell_takes_an_upper_bound(cli, tmp_path):
         "notify", *files[:2], "wishes.csv", *files[3:], "--upper-bound-attribute", "z", code=2
     ).stderr
     assert "no lower bound on 'z'" in bad
-    assert "no --space" in cli("notify", *files[:3], "--upper-bound-attribute", "z", code=2).stderr
+    assert (
+        "--space is missing"
+        in cli("notify", *files[:3], "--upper-bound-attribute", "z", code=2).stderr
+    )
     assert (
         "isn't an attribute of the space"
         in cli("notify", *files, "--upper-bound-attribute", "q", code=2).stderr

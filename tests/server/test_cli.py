@@ -58,7 +58,7 @@ def test_a_server_from_the_shell(
     url, process = server
     at = ("--server", url)
     said = cli("subscribe", "price > 0", "--id", "any", "--consumer", "alerts", *at).stdout
-    assert "any is saved; its matches go to the consumer alerts" in said
+    assert "any is saved; its matches are delivered to the consumer alerts" in said
     with Client(url, space="market") as client:
         client.upsert_many([{**row, "consumer": "alerts"} for row in SUBSCRIPTIONS])
     done = cli("publish", folder / "events.jsonl", *at, code=2)
@@ -122,7 +122,7 @@ def test_what_serve_rejects(cli: Cli, folder: Path) -> None:
         return text
 
     assert "would be reachable from other machines without TLS" in said("--host", "0.0.0.0")
-    assert "go together" in said("--tls-cert", "x.pem")
+    assert "must be given together" in said("--tls-cert", "x.pem")
     assert "can't be read" in said("--space", "none.toml")
     assert "no log found" in cli("log", "check", folder / "nothing", code=2).stderr
     assert "no answer" in cli("token", "x", "--server", "http://127.0.0.1:9", code=2).stderr

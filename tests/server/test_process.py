@@ -98,7 +98,7 @@ def test_a_new_certificate_without_a_restart_and_lines_of_json(tmp_path: Path) -
         reloaded("not reloaded")
         assert shown_name(url) == "first"
         certify(tmp_path, "second")
-        reloaded("is reloaded")
+        reloaded("was reloaded")
         assert shown_name(url) == "second"
         bearer = {"Authorization": f"Bearer {secret}"}
         path = "/v1/spaces/market/events"

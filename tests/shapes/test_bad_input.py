@@ -51,7 +51,7 @@ def test_the_largest_shape():
         ("POLYGON ((0 0, 4 0, 4 4, 0 0), ())", "at least three corners"),
         ("MULTIPOLYGON (((0 0, 4 0, 4 4, 0 0)), ())", "at least one ring"),
         ("MULTIPOLYGON EMPTY", "the shape is empty"),
-        ("POLYGON ((0 0, 0 0, 0 0, 0 0))", "not all the same"),
+        ("POLYGON ((0 0, 0 0, 0 0, 0 0))", "must enclose an area"),
         ("POLYGON ((0 0, 4 0, 4 inf, 0 0))", "has no meaning here"),
         ("POLYGON ((0 0, 4 0, 4 1e999, 0 0))", "magnitude"),
         ("POLYGON ((0 0, 4 0, 4 1e-200, 0 0))", "magnitude"),

@@ -181,7 +181,10 @@ def test_corridors_are_by_distance():
         ("within(position, circle(13, 95, 5 km))", "longitude comes first"),
         ("within(position, circle(13, 52, 5 parsec))", "units: m, km"),
         ("within(position, circle(13, 52, 20000 km))", "at most 15,000 km"),
-        ("within(position, 'POLYGON ((52 113, 53 113, 53 114, 52 113))')", "are the two swapped"),
+        (
+            "within(position, 'POLYGON ((52 113, 53 113, 53 114, 52 113))')",
+            "are the coordinates swapped",
+        ),
         ("within(position, 'POLYGON ((0 0, 180 0, 360 0, 0 0))')", ""),
     ],
 )

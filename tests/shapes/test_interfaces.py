@@ -177,7 +177,7 @@ def test_columns_of_geometries_on_spark(spark, tmp_path):
     bad = spark.createDataFrame([("a", b"\x01\x07"), ("b", None)], ["id", "geometry"])
     with pytest.raises(RangecastError, match="not WKB"):
         match(given, filters_of_geometries(bad.limit(1), space), space).collect()
-    with pytest.raises(UsageError, match="no location or point; the space has: 'place'"):
+    with pytest.raises(UsageError, match="isn't a location or point; the space has: 'place'"):
         filters_of_geometries(bad, space, place="v")
     with pytest.raises(UsageError, match="'id' is bigint"):
         filters_of_geometries(spark.range(3), space, geometry="id")

@@ -211,7 +211,7 @@ def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_pat
     before = {**state._asdict(), "buckets": []}
     del before["several"]
     (tmp_path / "state.json").write_text(json.dumps(before))
-    with pytest.raises(FileError, match="lists of another version"):
+    with pytest.raises(FileError, match="another version of rangecast"):
         committed_state(tmp_path)
 
 

@@ -121,7 +121,7 @@ def test_what_cannot_work_is_rejected_in_clear_words(spark, monkeypatch):
     with pytest.raises(UsageError, match="no Spark session"):
         match_ids(cheap(), ONE)
     monkeypatch.delattr(pyspark.sql.functions, "arrow_udf")
-    with pytest.raises(UsageError, match=r"need PySpark 4.1 or newer; this is 4"):
+    with pytest.raises(UsageError, match=r"require PySpark 4.1 or newer; this is 4"):
         match_ids(prepared, ONE)
 
 

@@ -391,7 +391,11 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events.withColumn("a.b", events["id"]), {"keep": ["a.b"]}, "has a dot in its name"),
         (events, {"output": "row"}, "did you mean 'rows'"),
         (events, {"rejected": "drop"}, "no rejected 'drop'"),
-        (events, {"max_worker_memory": 0}, "max_worker_memory is a number of bytes, 1 or more"),
+        (
+            events,
+            {"max_worker_memory": 0},
+            "max_worker_memory must be a number of bytes, 1 or more",
+        ),
         (events, {"index": "slab"}, "did you mean 'slabs'"),
     ]
     for data, options, told in cases:

@@ -128,7 +128,7 @@ def write_pipeline(folder, mode, situation, turn):
     bytes_ = "max_worker_memory = 4000\n" if situation == "sharded" else ""
     sinks = {}
     for place, (name, what) in enumerate({**OF_SETS, **STEPS}.items()):
-        if name == "kept" and mode == "stream":  # its rows are written by batch jobs alone
+        if name == "kept" and mode == "stream":  # its rows can only be written by batch jobs
             continue
         text += f'[[step]]\nname = "{name}"\n{what}\n'
         if name in STEPS:

@@ -320,13 +320,13 @@ def test_streams_of_updates_and_of_edits_run_beside_each_other(spark, tmp_path):
 WRONG_EDITS = [
     ([(1, "unsubscribe"), (7, "replace", 0, 1), (9, "unsubscribe")], "not subscribed: 7, 9\n"),
     ([(1, "subscribe", 0.0, 1.0)], "already subscribed: 1; use replace"),
-    ([(3, "subscribe", 0.0, 1.0), (3, "unsubscribe")], "duplicate id: 3; an interest is edited"),
+    ([(3, "subscribe", 0.0, 1.0), (3, "unsubscribe")], "duplicate id: 3; edit an interest"),
     (
         [(1, "unsubscribe"), (3, "subscribe", 2.0, 1.0)],
         r"column 'position_hi': .* 2.0 and 1.0; given: .*3,",
     ),
     ([(1, "unsubscribe"), (3, "subscribe", 0.0, 1.0, 2)], r"column 'k': .*; given: .*3,"),
-    ([(1, "drop")], "an op is subscribe, replace, unsubscribe; given: 'drop' for 1"),
+    ([(1, "drop")], "op must be one of subscribe, replace, unsubscribe; given: 'drop' for 1"),
     ([(None, "unsubscribe")], "1 of them have no id"),
 ]
 
@@ -380,7 +380,11 @@ def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, t
     kept.apply(spark.createDataFrame(gone), 2)
     assert TopKLists(spark, tmp_path, k=1).read().collect() == []
     again = frame(spark, seq=[1], id=[3], value=[0.5], position=[2.0])
-    with pytest.raises(UsageError, match=r"another one applies batches there\n  hint: stop that"):
+    with pytest.raises(
+        UsageError,
+        match=r"another process applies batches there\n"
+        "  hint: stop that",
+    ):
         TopKLists(spark, tmp_path, k=1).apply(again, 3)  # it would go on from its own state
     kept.close()
     with TopKLists(spark, tmp_path, k=1) as other:
@@ -406,13 +410,13 @@ def test_a_folder_that_workers_dont_share_is_rejected(spark, tmp_path, monkeypat
         elsewhere.setattr(
             first_buckets, "strips_of", lambda folder: dict([*all_of(folder).items()][1:])
         )
-        with pytest.raises(FileError, match=r"20 interests were written, and 15 of them are there"):
+        with pytest.raises(FileError, match=r"20 interests were written, but only 15 were found"):
             TopKLists(spark, tmp_path / "a", things, wishes, k=1)
     assert committed_state(tmp_path / "a") is None
     kept = TopKLists(spark, tmp_path / "b", things, wishes, k=1)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(notifying, "LISTS", "nowhere")
-        with pytest.raises(FileError, match=r"wrote lists that aren't there.*\n  hint: give a f"):
+        with pytest.raises(FileError, match=r"wrote lists that can't be found.*\n  hint: use a f"):
             kept.apply(frame(spark, seq=[1], id=[1], value=[5.0]), 0)
     assert kept.committed == -1
 
@@ -420,7 +424,7 @@ def test_a_folder_that_workers_dont_share_is_rejected(spark, tmp_path, monkeypat
 def test_wrong_use_is_rejected(spark, tmp_path):
     things = frame(spark, id=[1], position=[1.0], value=[1.0])
     wishes = frame(spark, id=[1], position_lo=[2.0], position_hi=[1.0])
-    with pytest.raises(UsageError, match="holds no lists yet"):
+    with pytest.raises(UsageError, match="contains no lists yet"):
         TopKLists(spark, tmp_path / "a")
     with pytest.raises(
         UsageError, match=r"interests: column 'position_hi': .*2.0 and 1.0; given: .*1"
@@ -438,5 +442,5 @@ def test_wrong_use_is_rejected(spark, tmp_path):
     TopKLists(
         spark, tmp_path / "d", things, frame(spark, id=[1], position_lo=[0.0], position_hi=[5.0])
     )
-    with pytest.raises(UsageError, match="was begun with"):
+    with pytest.raises(UsageError, match="was created with"):
         TopKLists(spark, tmp_path / "d", k=2)

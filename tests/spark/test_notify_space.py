@@ -219,7 +219,7 @@ def test_bounds_timestamps_arrival_and_what_is_rejected(spark, tmp_path):
     rejected("duplicate id 1, 3 times", interests=wishes.selectExpr("1 id", "m2_hi"))
     rejected("boards without a space", epsilon=0.5)
     rejected("make it a category", space=Space([String("free")]), objects=flats.drop("m2"))
-    with pytest.raises(UsageError, match="was begun with space="):
+    with pytest.raises(UsageError, match="was created with space="):
         TopKLists(spark, tmp_path / "l", k=2, descending=True)
     kept.close()
     kept = TopKLists(spark, tmp_path / "l", **how, descending=True)

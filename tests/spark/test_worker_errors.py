@@ -29,7 +29,7 @@ def test_an_error_of_a_worker_is_raised_as_what_it_is(spark, action):
         getattr(found.filter("true"), action)()
     assert str(error.value) == (
         "event '2', column 'price': 'x' is not a number\n  given: x\n"
-        "  hint: correct the value, or ask for a column of errors with rejected='column'"
+        "  hint: correct the value, or get a column of errors with rejected='column'"
     )
     assert (error.value.rejected.source, error.value.rejected.column) == ("event '2'", "price")
     assert isinstance(error.value.__cause__, PySparkException | Py4JError)

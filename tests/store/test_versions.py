@@ -240,7 +240,7 @@ def test_an_edit_that_cant_be_applied_is_kept_with_its_reason_and_the_others_go_
         ({"id": "s9", "op": "unsubscribe"}, "no subscription 's9'"),
         (
             {"id": "s9", "op": "drop"},
-            "an op is subscribe, replace, unsubscribe, upsert, remove; given: 'drop'",
+            "op must be one of subscribe, replace, unsubscribe, upsert, remove; given: 'drop'",
         ),
         ({"id": "s9", "op": "subscribe"}, "to subscribe takes a filter"),
         ({"id": "s9", "op": "subscribe", "filter": "prize < 5"}, "prize"),

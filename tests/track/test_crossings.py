@@ -233,12 +233,21 @@ def test_an_event_that_may_be_on_either_side_changes_nothing():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Rule(max_speed="5 m/s"), "max_speed is for cross"),
-        (lambda: tracker(EARTH, {}, Rule(cross="1 min", max_speed=5)), "max_speed is that of"),
-        (lambda: tracker(PLANE, {}, Rule(cross="1 min", max_speed="5 m/s")), "max_speed is that"),
-        (lambda: Rule(cross="far"), "cross takes a length of time"),
-        (lambda: tracker(EARTH, {}, accuracy={"at": "e"}), "accuracy is for numbers and places"),
-        (lambda: tracker(EARTH, {}, accuracy=[]), "accuracy takes a column"),
+        (lambda: Rule(max_speed="5 m/s"), "max_speed requires cross"),
+        (
+            lambda: tracker(EARTH, {}, Rule(cross="1 min", max_speed=5)),
+            "max_speed must be given for",
+        ),
+        (
+            lambda: tracker(PLANE, {}, Rule(cross="1 min", max_speed="5 m/s")),
+            "max_speed must be given",
+        ),
+        (lambda: Rule(cross="far"), "cross must be a length of time"),
+        (
+            lambda: tracker(EARTH, {}, accuracy={"at": "e"}),
+            "accuracy is only for numbers and places",
+        ),
+        (lambda: tracker(EARTH, {}, accuracy=[]), "accuracy must be a column"),
     ],
 )
 def test_mistakes_are_named(make, message: str):

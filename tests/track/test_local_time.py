@@ -84,7 +84,7 @@ def test_schedules_with_margins_untils_and_crossings():
     "text", ["", "Mon 8-18 UTC", "Mo 08:00-18:00 UTC", "08:00-25:00 UTC", "08:00-08:00 UTC"]
 )
 def test_mistakes_are_named(text: str):
-    with pytest.raises(UsageError, match="a schedule is days, hours and a time zone"):
+    with pytest.raises(UsageError, match="a schedule must be days, hours and a time zone"):
         Rule(schedule=text)
-    with pytest.raises(UsageError, match="there is no time zone"):
+    with pytest.raises(UsageError, match="unknown time zone"):
         Rule(schedule="08:00-18:00 Europe/Nowhere")

@@ -268,15 +268,15 @@ def test_what_no_transition_is_compared_with_is_forgotten():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Digest(), "a digest takes a time or a count"),
-        (lambda: Digest(at="08:00", count=2), "a digest takes a time or a count"),
-        (lambda: Digest(at="8 am"), "at is a time such as '08:00'"),
-        (lambda: Digest(at="08:00", zone="Mars"), "there is no time zone"),
-        (lambda: Digest(at="08:00", days="Someday"), "days are such as 'Mon-Fri'"),
-        (lambda: Digest(count=0), "count is a whole number"),
-        (lambda: Policy(throttle=3), "throttle takes a number and a length"),
-        (lambda: Policy(renotify="often"), "renotify takes a length of time"),
-        (lambda: Policy(digest="08:00"), "digest takes a Digest"),
+        (lambda: Digest(), "a digest requires either a time or a count"),
+        (lambda: Digest(at="08:00", count=2), "a digest requires either a time or a count"),
+        (lambda: Digest(at="8 am"), "at must be a time such as '08:00'"),
+        (lambda: Digest(at="08:00", zone="Mars"), "unknown time zone"),
+        (lambda: Digest(at="08:00", days="Someday"), "days must have the form 'Mon-Fri'"),
+        (lambda: Digest(count=0), "count must be a whole number"),
+        (lambda: Policy(throttle=3), "throttle must be a number and a length"),
+        (lambda: Policy(renotify="often"), "renotify must be a length of time"),
+        (lambda: Policy(digest="08:00"), "digest must be a Digest"),
     ],
 )
 def test_mistakes_are_named(make, message: str):

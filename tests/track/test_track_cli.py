@@ -161,7 +161,7 @@ def test_rules_and_policies_of_a_file(tmp_path: Path, cli: Any):
         ("[rule", "can't be read"),
         ("[ruls]", "unknown table 'ruls'"),
         ("[rule]\nfr = 1", "table 'rule'"),
-        ("[rules.high]\nfor = 'soon'", "takes a length of time"),
+        ("[rules.high]\nfor = 'soon'", "must be a length of time"),
         ("[policy]\ndigest = 1", "table 'policy'"),
         ("rules = 1", "'rules' is a table of tables"),
         ("accuracy = {value = 'nope'}", "events have no such column"),
@@ -190,7 +190,7 @@ class _Named:
         (["--dwell", "1 min"], "--dwell requires --track"),
         (["--track", "truck"], "events have no such column"),
         (["--track", "key", "--time", "value"], "the space has no such timestamp"),
-        (["--track", "key", "--dwell", "soon"], "dwell takes a length of time"),
+        (["--track", "key", "--dwell", "soon"], "dwell must be a length of time"),
         (["--track", "key", "--keep", "value"], "--track can't be combined with --keep"),
     ],
 )

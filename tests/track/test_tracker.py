@@ -153,9 +153,9 @@ def test_keys_are_integers_or_texts():
     assert said(tracks.update(event(7, 0, 9))) == [(7, "enter", "high", "event")]
     assert tracks.inside(7) == ["high"]
     assert tracks.inside("7") == []
-    with pytest.raises(UsageError, match="keys are all integers, or all texts"):
+    with pytest.raises(UsageError, match="keys must be all integers or all strings"):
         tracks.update(event("7", 1, 9))
-    with pytest.raises(UsageError, match="'key' takes integers or texts; given: double"):
+    with pytest.raises(UsageError, match="'key' must be integers or strings; given: double"):
         tracks.update(event(7.5, 1, 9))
 
 
@@ -203,18 +203,21 @@ def test_shapes_are_tracked_with_an_exit_condition():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tracker(after="1 fortnight"), "after takes a length of time"),
-        (lambda: tracker(lateness=timedelta(seconds=-1)), "lateness takes a length of time"),
+        (lambda: tracker(after="1 fortnight"), "after must be a length of time"),
+        (lambda: tracker(lateness=timedelta(seconds=-1)), "lateness must be a length of time"),
         (
             lambda: tracker(rules={"high": Rule(margin={"at": 1})}),
-            "margin is for numbers and places",
+            "margin is only for numbers and places",
         ),
         (lambda: tracker(rules={"high": Rule(margin={"value": -1})}), "takes a positive number"),
         (lambda: Rule(first="never"), "first is one of 'enter', 'silent', 'inside'"),
-        (lambda: Rule(margin={"value": 1}, until="value < 1"), "a margin or an until, not both"),
+        (lambda: Rule(margin={"value": 1}, until="value < 1"), "either margin or until"),
         (lambda: Tracker(Engine(SPACE), key="key", time="value"), "'value' is a number"),
         (lambda: Tracker(Engine(SPACE), key="key", time="moment"), "'moment' isn't there"),
-        (lambda: Tracker(Engine(SPACE), key="at", time="at"), "key and time are two columns"),
+        (
+            lambda: Tracker(Engine(SPACE), key="at", time="at"),
+            "key and time must be different columns",
+        ),
     ],
 )
 def test_mistakes_are_named(make, message: str):

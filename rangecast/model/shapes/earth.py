@@ -35,12 +35,12 @@ def _check(corners: F64) -> None:
         x, y = corners[int(np.argmax(latitude > 90))].tolist()
         swapped = (longitude <= 90).all() and (latitude <= 180).all()
         raise ShapeError(
-            f"latitudes lie between -90 and 90; given: ({number_text(x)} {number_text(y)})",
-            hint="longitude comes first: are the two swapped?" if swapped else "",
+            f"latitudes must be between -90 and 90; given: ({number_text(x)} {number_text(y)})",
+            hint="longitude comes first: are the coordinates swapped?" if swapped else "",
         )
     if (longitude > 360).any():
         x = float(corners[int(np.argmax(longitude > 360)), 0])
-        raise ShapeError(f"longitudes lie between -180 and 180; given: {number_text(x)}")
+        raise ShapeError(f"longitudes must be between -180 and 180; given: {number_text(x)}")
 
 
 def _unwrapped(corners: F64) -> F64:
@@ -52,8 +52,8 @@ def _unwrapped(corners: F64) -> F64:
     short = steps - 360 * np.round(steps / 360)
     if (np.abs(short) == 180).any():
         raise ShapeError(
-            "an edge of 180 degrees could go either way round",
-            hint="give it a corner in between",
+            "an edge of 180 degrees is ambiguous: it could run either way",
+            hint="add a corner in between",
         )
     longitudes = corners[0, 0] + np.concatenate([[0.0], np.cumsum(short)])
     # Exactly the longitudes that were given, but for whole turns.

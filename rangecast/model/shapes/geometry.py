@@ -139,10 +139,10 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
         if not corner:
             return
         if not 2 <= len(corner) <= 4 or len(stack) != depth:
-            raise ShapeError("a corner has two numbers, x and y", at)
+            raise ShapeError("a corner must have two numbers, x and y", at)
         size = size or len(corner)
         if len(corner) != size:
-            raise ShapeError("all corners have as many numbers", at)
+            raise ShapeError("all corners must have the same number of coordinates", at)
         stack[-1].append((corner[0], corner[1]))
         corner.clear()
 
@@ -155,7 +155,7 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
         word, number, mark = token.groups()
         at = token.end() - len(token[0].lstrip())
         if root is not None and not stack:
-            raise ShapeError(f"the shape ends before {abbreviate(text[at:])}", at)
+            raise ShapeError(f"unexpected text after the shape: {abbreviate(text[at:])}", at)
         if word:
             if word.lower() == "empty":
                 raise ShapeError("the shape is empty", at)
@@ -171,16 +171,16 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
                 root = opened
             stack.append(opened)
             if len(stack) > depth:
-                raise ShapeError("there are more parentheses than this kind of shape has", at)
+                raise ShapeError("there are more parentheses than this shape type allows", at)
         else:
             close_corner(at)
             if mark == ")":
                 if not stack:
-                    raise ShapeError("a parenthesis is closed that was not opened", at)
+                    raise ShapeError("unmatched closing parenthesis", at)
                 stack.pop()
         place = token.end()
     if root is None or stack:
-        raise ShapeError("a parenthesis is not closed", len(text))
+        raise ShapeError("unclosed parenthesis", len(text))
     return root, size
 
 
@@ -202,7 +202,7 @@ def from_geojson(geometry: Any) -> Polygons | Lines:
     if kind not in _KINDS:
         shown = geometry.get("type") if isinstance(geometry, dict) else geometry
         raise ShapeError(
-            "GeoJSON takes a Polygon, a MultiPolygon, a LineString or a MultiLineString"
+            "GeoJSON must be a Polygon, a MultiPolygon, a LineString or a MultiLineString"
             f"; given: {abbreviate(shown)}"
         )
     nested = _as_corners(geometry.get("coordinates"), _DEPTHS[kind])
@@ -211,13 +211,13 @@ def from_geojson(geometry: Any) -> Polygons | Lines:
 
 def _as_corners(given: Any, depth: int) -> list[Any]:
     if not isinstance(given, list):
-        raise ShapeError(f"coordinates are nested lists of numbers; given: {abbreviate(given)}")
+        raise ShapeError(f"coordinates must be nested lists of numbers; given: {abbreviate(given)}")
     if depth > 1:
         return [_as_corners(part, depth - 1) for part in given]
     corners = []
     for corner in given:
         if not isinstance(corner, list) or len(corner) < 2 or not all(map(_is_number, corner)):
-            raise ShapeError(f"a corner is a list of two numbers; given: {abbreviate(corner)}")
+            raise ShapeError(f"a corner must be a list of two numbers; given: {abbreviate(corner)}")
         corners.append((float(corner[0]), float(corner[1])))
     return corners
 
@@ -248,7 +248,7 @@ def _check_corners(count: int) -> None:
 
 def _polygon(rings: list[Any]) -> tuple[F64, ...]:
     if not rings:
-        raise ShapeError("a polygon has at least one ring")
+        raise ShapeError("a polygon must have at least one ring")
     return tuple(_ring(corners) for corners in rings)
 
 
@@ -259,7 +259,7 @@ def _array(corners: Iterable[Any]) -> F64:
     if bad.any():
         worst = float(made[bad][0])
         raise ShapeError(
-            f"coordinates are 0 or have a magnitude from {MIN_COORDINATE:g} to "
+            f"coordinates must be 0 or have a magnitude from {MIN_COORDINATE:g} to "
             f"{MAX_COORDINATE:g}; given: {worst!r}"
         )
     made.flags.writeable = False
@@ -269,18 +269,20 @@ def _array(corners: Iterable[Any]) -> F64:
 def _line(corners: list[Any]) -> F64:
     made = _array(corners)
     if len(made) < 2:
-        raise ShapeError("a line has at least two corners")
+        raise ShapeError("a line must have at least two corners")
     return made
 
 
 def _ring(corners: list[Any]) -> F64:
     made = _array(corners)
     if len(made) < 4:
-        raise ShapeError("a ring has at least three corners, and the first one again at its end")
+        raise ShapeError(
+            "a ring must have at least three corners, and repeat the first one at its end"
+        )
     if not np.array_equal(made[0], made[-1]):
         first, last = (tuple(corner) for corner in (made[0].tolist(), made[-1].tolist()))
         raise ShapeError(
-            f"a ring ends where it begins; given: {first} and {last}",
+            f"a ring must end where it begins; given: {first} and {last}",
             hint="repeat the first corner at the end",
         )
     moved = np.concatenate([[True], (made[1:] != made[:-1]).any(axis=1)])
@@ -288,7 +290,7 @@ def _ring(corners: list[Any]) -> F64:
         made = np.ascontiguousarray(made[moved])
         made.flags.writeable = False
     if len(made) < 4:
-        raise ShapeError("the corners of a ring are not all the same, and no line back and forth")
+        raise ShapeError("a ring must enclose an area: its corners are all the same or on one line")
     return made
 
 

@@ -53,7 +53,7 @@ class Length(NamedTuple):
         if self.unit and not earth:
             raise ShapeError("a length on a plane has no unit", self.at)
         if self.value < 0:
-            raise ShapeError("a length is not negative", self.at)
+            raise ShapeError("a length must not be negative", self.at)
         return self.value * UNITS.get(self.unit, 1.0)
 
 
@@ -124,7 +124,7 @@ class _Reader:
             unit = self.word.lower()
             if unit not in UNITS:
                 units = ", ".join(UNITS)
-                raise ShapeError(f"there is no unit {self.word!r}", self.at, f"units: {units}")
+                raise ShapeError(f"unknown unit {self.word!r}", self.at, f"units: {units}")
             self.next()
         return Length(value, unit, at)
 
@@ -158,7 +158,7 @@ def read_call(text: str) -> Call:
 
 def _distance(reader: _Reader, name: str) -> Call:
     if reader.word.lower() != "point":
-        raise ShapeError("a distance is that to point(x, y)", reader.at)
+        raise ShapeError("a distance must be to a point(x, y)", reader.at)
     reader.next()
     reader.take("mark", "(")
     x = reader.number("a number")
@@ -178,7 +178,7 @@ def _within(reader: _Reader, name: str) -> Call:
     shape = reader.take("name", what="circle(...), buffer(...) or a shape in quotes").lower()
     if shape not in ("circle", "buffer"):
         hint = "shapes: circle, buffer, 'POLYGON ...'"
-        raise ShapeError(f"there is no shape {shape!r}", at, hint)
+        raise ShapeError(f"unknown shape {shape!r}", at, hint)
     reader.take("mark", "(")
     if shape == "circle":
         x = reader.number("a number")

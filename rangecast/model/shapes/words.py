@@ -119,7 +119,7 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
         size = shape.radius if isinstance(shape, Circle) else shape.width
         if size > (MAX_RADIUS if place.earth else MAX_COORDINATE):
             most = f"{MAX_RADIUS / 1000:,.0f} km" if place.earth else f"{MAX_COORDINATE:g}"
-            raise ShapeError(f"a length is at most {most}; given: {number_text(size)}")
+            raise ShapeError(f"a length may be at most {most}; given: {number_text(size)}")
         if isinstance(shape, Corridor):
             if not place.earth:
                 return shape
@@ -128,7 +128,7 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
             return Corridor(along, shape.width)
         if place.earth and not (abs(shape.y) <= 90 and abs(shape.x) <= 360):
             raise ShapeError(
-                "a place has a longitude from -180 to 180 and a latitude from -90 to 90; "
+                "a place must have a longitude from -180 to 180 and a latitude from -90 to 90; "
                 f"given: {number_text(shape.x)}, {number_text(shape.y)}",
                 hint="longitude comes first",
             )

@@ -128,7 +128,7 @@ def _text_axis(space: Space, text: str, node: Condition) -> int:
         raise fault(text, word.start, word.end, problem, did_you_mean(name, space.names))
     if axis not in space.patterns:
         kind = space.attributes[axis].type
-        problem = f"{clipped(name)!r} is a {kind}, which has no patterns and words"
+        problem = f"{clipped(name)!r} is a {kind}, which doesn't support patterns or words"
         hint = "give it the type 'text' in the space" if kind == "string" else ""
         raise fault(text, word.start, word.end, problem, hint)
     return axis
@@ -137,8 +137,8 @@ def _text_axis(space: Space, text: str, node: Condition) -> int:
 def _value(attribute: Any, text: str, word: Word) -> str:
     """Return the text value of a token."""
     if word[0] not in QUOTES:
-        problem = f"a text is compared with a text; given: {clipped(str(word))}"
-        raise fault(text, word.start, word.end, problem, f"put it in quotes: {quoted(str(word))}")
+        problem = f"a text can only be compared with a string; given: {clipped(str(word))}"
+        raise fault(text, word.start, word.end, problem, f"quote it: {quoted(str(word))}")
     value = str(word[1:-1]).replace(word[0] * 2, word[0])
     try:
         assert isinstance(attribute, String)
@@ -162,8 +162,8 @@ def _check_size(text: str, word: Word, pattern: str) -> None:
         length = sum(1 if term == ANY_CHARACTER else len(str(term)) for term in run)
         if ANY_CHARACTER in run and length > MAX_ONES:
             problem = (
-                f"between two % of this pattern are {length:,} characters with _ among them, "
-                f"more than the {MAX_ONES} allowed"
+                f"between two % of this pattern there are {length:,} characters including _, more "
+                f"than the {MAX_ONES} allowed"
             )
             raise fault(text, word.start, word.end, problem)
 
@@ -172,7 +172,9 @@ def _phrase(text: str, word: Word, value: str) -> str:
     words = words_in(value)
     if not words:
         problem = f"{clipped(str(word))} has no word: words are runs of letters and digits"
-        raise fault(text, word.start, word.end, problem, "use like or contains for other signs")
+        raise fault(
+            text, word.start, word.end, problem, "use like or contains for other characters"
+        )
     phrase = " ".join(words)
     size = len(phrase.encode())
     if size > MAX_PATTERN:
@@ -185,7 +187,7 @@ def _network(text: str, word: Word, value: str) -> str:
     try:
         return str(ipaddress.ip_network(value))
     except ValueError as error:
-        problem = f"{clipped(str(word))} is no network of addresses: {error}"
+        problem = f"{clipped(str(word))} is not an IP network: {error}"
         raise fault(text, word.start, word.end, problem, "write it as '10.0.0.0/8'") from None
 
 
@@ -206,7 +208,7 @@ def read_pattern(value: str) -> Pattern:
         if sign == "\\":
             at += 1
             if at == len(value) or value[at] not in "%_\\":
-                raise ValueError("a \\ in a pattern stands before %, _ or another \\")
+                raise ValueError("a \\ in a pattern must precede %, _ or another \\")
             run.append(value[at])
         elif sign in "%_":
             if run:
@@ -260,7 +262,7 @@ def read_literal(attribute: Patterns, literal: str) -> Read:
     if known is None:
         node = read(literal, ())
         if not isinstance(node, Condition) or node.form not in ("text", "equal"):
-            raise FilterError(f"{clipped(literal)} is no condition on a text")
+            raise FilterError(f"{clipped(literal)} is not a condition on a text")
         known = attribute.read[literal] = _read_node(node)
     assert isinstance(known, Read)
     return known

@@ -78,7 +78,7 @@ def merge_commands(
     texts = [space.names[axis] for axis in grid.axes if isinstance(space.attributes[axis], String)]
     if texts:
         raise UsageError(
-            f"each task would number the texts of {', '.join(map(repr, texts))} by itself\n"
+            f"tasks would number the strings of {', '.join(map(repr, texts))} differently\n"
             "  hint: leave string attributes out of the cells, with attributes="
         )
 
@@ -104,8 +104,9 @@ def _played(
     """Run the commands of each set in one task; each answer refers to the row of its command."""
     if commands.isStreaming:
         raise UsageError(
-            "commands are a batch DataFrame: a set can't be kept between the batches of a stream\n"
-            "  hint: give edits to a pipeline instead, see docs/how-to/streaming.md"
+            "commands must be a batch DataFrame: a set can't be kept between the batches of a "
+            "stream\n"
+            "  hint: use edits in a pipeline instead: docs/how-to/streaming.md"
         )
     need(commands, [*_NEEDED, *([] if by is None else [by])], "commands")
     schema = StructType().add("seq", commands.schema["seq"].dataType)

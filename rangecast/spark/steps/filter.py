@@ -93,7 +93,7 @@ def filter_events(
     if not isinstance(summary, Summary):
         summary = Summary.open(summary)
     if summary.space.definition() != space.definition():
-        raise UsageError(f"the summary is of {summary.space}; expected: {space}")
+        raise UsageError(f"the summary belongs to {summary.space}; expected: {space}")
     need_frame(events)
     if not flag("ignore_unknown", ignore_unknown):
         reject_unknown_events(events.columns, space, PLAIN, [event_id])

@@ -91,7 +91,7 @@ def match_ids(
         if columns and len(columns) != len(names):
             raise UsageError(
                 f"the space has {len(names)} attributes: {', '.join(map(repr, names))}; given: "
-                f"{len(columns)} columns\n  hint: give a column for each, in this order"
+                f"{len(columns)} columns\n  hint: give one column each, in this order"
             )
         named: Any = columns or [
             F.col(_quoted(attribute.path or (attribute.name,))) for attribute in space.valued
@@ -210,7 +210,7 @@ def _form(event_id: str, event_type: str, rejected: str) -> Form:
 def _need_functions() -> None:
     if not hasattr(F, "arrow_udf"):
         raise UsageError(
-            f"functions of columns need PySpark 4.1 or newer; this is {pyspark.__version__}\n"
+            f"column functions require PySpark 4.1 or newer; this is {pyspark.__version__}\n"
             "  hint: install a newer one, or use match(events, subscriptions, space)"
         )
 
@@ -222,8 +222,8 @@ def _session_for(subscriptions: Subscriptions) -> SparkSession:
     )
     if session is None:
         raise UsageError(
-            "there is no Spark session that could ship the subscriptions\n"
-            "  hint: start one, with rangecast.spark.get_session() for instance"
+            "there is no Spark session to distribute the subscriptions\n"
+            "  hint: start one, for example with rangecast.spark.get_session()"
         )
     return session
 
@@ -356,7 +356,7 @@ def _table_function(
                 raise UsageError(
                     f"column {form.event_id!r} of events has the type {known.type}; the function "
                     f"was registered with event_type={form.event_type.simpleString()!r}\n"
-                    "  hint: cast it, or give register_match() the other type"
+                    "  hint: cast it, or pass the actual type to register_match()"
                 )
             named = {name: events.column(name) for name in needed}
             batch = pa.record_batch({**named, form.event_id: known.cast(ids)})

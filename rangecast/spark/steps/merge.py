@@ -51,7 +51,9 @@ def merge(
     The options are those of `rangecast.merge.Summary`. A rejected subscription fails the job.
     """
     if subscriptions.isStreaming:
-        raise UsageError("merge takes a batch DataFrame: the union of a stream is never complete")
+        raise UsageError(
+            "merge requires a batch DataFrame: the union of a stream is never complete"
+        )
     grid = Cells.chosen(space, bits, attributes, cells)
     check_width(grid)
     encoded = encode(subscriptions, space)
@@ -64,8 +66,8 @@ def check_width(grid: Cells) -> None:
     """Reject a grid whose cell numbers don't fit a Spark type."""
     if grid.width > _MAX_BITS:
         raise UsageError(
-            f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
-            f"given: {len(grid.axes)} attributes of {grid.bits} bits"
+            "Spark has no unsigned 64-bit integers: use at most 63 bits in all; given: "
+            f"{len(grid.axes)} attributes of {grid.bits} bits"
         )
 
 

@@ -206,7 +206,7 @@ def prepare_answers(
     """
     if max_worker_memory < 1:
         raise UsageError(
-            f"max_worker_memory is a number of bytes, 1 or more; given: {max_worker_memory!r}"
+            f"max_worker_memory must be a number of bytes, 1 or more; given: {max_worker_memory!r}"
         )
     with (
         job_name(session, "prepare subscriptions"),

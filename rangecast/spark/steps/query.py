@@ -144,7 +144,7 @@ def need_frame(events: Any) -> None:
     """Raise an error if events are not a Spark DataFrame."""
     if not hasattr(events, "sparkSession"):
         raise UsageError(
-            f"events are a DataFrame of Spark; given: {str(events)[:80]!r}\n"
+            f"events must be a Spark DataFrame; given: {str(events)[:80]!r}\n"
             "  hint: read a file with session.read.parquet(path), session.read.csv(...)"
         )
 
@@ -158,8 +158,8 @@ def reject_ignored(index: str, max_worker_memory: int) -> None:
     else:
         return
     raise UsageError(
-        f"{ignored} would be ignored: these subscriptions are prepared\n"
-        "  hint: give it where they are prepared"
+        f"{ignored} has no effect: these subscriptions are already prepared\n"
+        "  hint: pass it when preparing them"
     )
 
 

@@ -113,7 +113,7 @@ def rank(
         made: Any = subscriptions.answerer.empty
         if probabilities or score_factors is not None:
             raise UsageError(
-                "probabilities and score factors take subscriptions that aren't prepared"
+                "probabilities and score factors don't work with prepared subscriptions"
             )
     asked = Asked(k, axis, span, probabilities, _factors(score_factors, events, event_id))
     columns = asked.columns
@@ -134,13 +134,13 @@ def rank(
     )
     if axis is not None and output == "arrays":
         raise UsageError(
-            "max_per_second drops rows, and output='arrays' has none\n"
-            "  hint: take output='rows', or limit the answers of an event with k"
+            "max_per_second drops rows, which output='arrays' doesn't have\n"
+            "  hint: use output='rows', or limit the results per event with k"
         )
     if axis is not None and events.isStreaming:
         raise UsageError(
-            "max_per_second takes a batch DataFrame: on a stream, no second is ever complete\n"
-            "  hint: limit the answers of an event with k, or rank each micro-batch"
+            "max_per_second requires a batch DataFrame: on a stream, no second is ever complete\n"
+            "  hint: limit the results per event with k, or rank each micro-batch"
         )
     if isinstance(subscriptions, Prepared):
         made.check(asked)
@@ -162,8 +162,8 @@ def check_prepared(prepared: Prepared, space: Space, *, relaxed: bool, combine: 
     made: Any = prepared.answerer.empty
     if (made.relaxed, made.combine) != (relaxed, combine):
         raise UsageError(
-            "these subscriptions are prepared for "
-            f"relaxed={made.relaxed}, combine={made.combine!r}; "
+            f"these subscriptions were prepared for relaxed={made.relaxed}, "
+            f"combine={made.combine!r}; "
             f"given: relaxed={relaxed}, combine={combine!r}"
         )
 

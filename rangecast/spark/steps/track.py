@@ -86,7 +86,7 @@ def only_timestamp(space: Space, given: str | None) -> str:
     if given is None and len(known) != 1:
         found = f"{len(known)}: {', '.join(known)}" if known else "none"
         raise UsageError(
-            f"tracks need a timestamp; the space has {found}\n  hint: name it by time="
+            f"tracks require a timestamp; the space has {found}\n  hint: name it with time="
         )
     return known[0] if given is None else given
 
@@ -161,8 +161,8 @@ def track(
     """
     if events.isStreaming:
         raise UsageError(
-            "track takes a batch DataFrame: between the batches of a stream its state must be kept"
-            "\n  hint: give a TrackStep to run_stream"
+            "track requires a batch DataFrame: on a stream, its state must be kept between batches"
+            "\n  hint: pass a TrackStep to run_stream"
         )
     settings = TrackSettings(
         key, only_timestamp(space, time), rule, rules, after, None, inside, accuracy
@@ -248,7 +248,7 @@ def key_of(key: str) -> Column:
 def bucket_of(key: str, buckets: int) -> Column:
     """Return the bucket of an object."""
     if buckets < 1:
-        raise UsageError(f"buckets is a whole number, at least 1; given: {buckets!r}")
+        raise UsageError(f"buckets must be a whole number, at least 1; given: {buckets!r}")
     return F.pmod(F.xxhash64(key_of(key).cast("string")), F.lit(buckets)).cast("int")
 
 

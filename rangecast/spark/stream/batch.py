@@ -109,7 +109,7 @@ class BatchRunner:
         names = [sink.name for sink in self._all_sinks() if sink.promise == "exactly once"]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise UsageError(f"{twice[0]}: is given twice\n  hint: let each sink write elsewhere")
+            raise UsageError(f"{twice[0]}: is given twice\n  hint: give each sink its own path")
         for sink in self._all_sinks():
             sink.check(session)
         if not flag("ignore_unknown", self.ignore_unknown):
@@ -262,7 +262,7 @@ class BatchRunner:
                     first["column"],
                     str(first["value"]),
                     first["reason"],
-                    f"{REMEDY}, or give a folder for rejected rows",
+                    f"{REMEDY}, or set a folder for rejected rows",
                 )
             )
         return self.rejected_sink.write(bad, batch)
@@ -375,7 +375,7 @@ def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) 
         described(F.col(_WHOLE), None, "value"),
         described(
             UNSPLIT,
-            "an id is an integer or a text, and never missing",
+            "an id must be an integer or a non-empty string",
             "reason",
         ),
         F.col(_WHOLE).alias("data"),

@@ -88,8 +88,8 @@ def backfill(
     unreadable = min((one.unread for one in rows if one.unread is not None), default=None)
     if unreadable is not None and all(one.day is None for one in rows):
         raise UsageError(
-            f"column {time!r} has no timestamp in it\n  given: {abbreviate(unreadable)}\n"
-            "  hint: name a column of timestamps, as texts such as '2026-01-31T09:30:00Z'"
+            f"column {time!r} contains no timestamps\n  given: {abbreviate(unreadable)}\n"
+            "  hint: name a column of timestamps, as strings such as '2026-01-31T09:30:00Z'"
         )
     return [_day(day, list(of_day), samples) for day, of_day in groupby(rows, lambda row: row.day)]
 

@@ -39,7 +39,7 @@ class KafkaSource(ReadRows, tag="kafka"):
     """A topic of Kafka, each message a JSON object with the attributes, or the schema, as keys."""
 
     is_replayable = False
-    servers: Annotated[str, takes("host:port, several with commas")]
+    servers: Annotated[str, takes("host:port, separated by commas")]
     topic: Annotated[str, takes("the name of a topic")]
     starting: Literal["earliest", "latest"] = "earliest"
     """Where a stream begins that has no checkpoint yet: with the oldest message that the topic
@@ -61,7 +61,7 @@ class KafkaSource(ReadRows, tag="kafka"):
         need_kafka(session)
         if not stream and self.starting == "latest":
             raise UsageError(
-                "starting = 'latest' leaves nothing to a batch job, which reads what there is\n"
+                "starting = 'latest' leaves nothing to read for a batch job\n"
                 "  hint: leave it out, or use mode = 'stream'"
             )
         reader = session.readStream if stream else session.read
@@ -115,8 +115,8 @@ def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
     """Return rows as messages: key, value and headers."""
     if key not in rows.columns:
         raise UsageError(
-            f"Kafka: the rows have no column {key!r} to be the key; they have: "
-            f"{', '.join(rows.columns)}\n  hint: write pairs, with output = 'rows', or take "
+            f"Kafka: the rows have no key column {key!r}; they have: "
+            f"{', '.join(rows.columns)}\n  hint: write pairs, with output = 'rows', or use "
             "another key"
         )
     values = (batch.stream, batch.number, batch.version)
@@ -135,11 +135,11 @@ class KafkaSink(SinkTable, tag="kafka"):
     """A topic of Kafka."""
 
     made = Topic
-    servers: Annotated[str, takes("host:port, several with commas")]
+    servers: Annotated[str, takes("host:port, separated by commas")]
     topic: Annotated[str, takes("the name of a topic")]
     key: Literal["event", "subscription"] = "event"
-    options: Annotated[Options, takes("a table of texts and numbers, for Spark's writer")] = field(
-        default_factory=dict
+    options: Annotated[Options, takes("a table of strings and numbers, for Spark's writer")] = (
+        field(default_factory=dict)
     )
 
 
@@ -196,8 +196,8 @@ def need_kafka(session: SparkSession) -> None:
     except AnalysisException:
         raise UsageError(
             "Spark's Kafka connector is not on the class path\n"
-            "  hint: give Spark the connector of its version: spark.jars.packages = "
+            "  hint: add the connector for your Spark version: spark.jars.packages = "
             f"'org.apache.spark:spark-sql-kafka-0-10_2.13:{session.version}', or the newest "
-            "before it that your repository has; or the files of "
+            "earlier one in your repository; or the files of "
             f"{_JARS}: spark.jars = 'a.jar,b.jar,...'"
         ) from None

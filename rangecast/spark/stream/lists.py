@@ -124,9 +124,9 @@ class NotifyRunner:
         known = json.loads(owner.read_bytes())["stream"] if owner.exists() else stream
         if known != stream:
             raise UsageError(
-                f"{self._step.lists}: holds the lists of another stream, {known}; this one is "
-                f"{stream}\n  hint: give a new folder, or go on with the old checkpoint; batch "
-                "jobs and streams don't share lists"
+                f"{self._step.lists}: contains the lists of another stream, {known}; this one is "
+                f"{stream}\n  hint: use a new folder, or continue with the old checkpoint; batch "
+                "jobs and streams can't share lists"
             )
         write_whole(owner, json.dumps({"stream": stream}).encode())
 
@@ -147,7 +147,7 @@ class NotifyRunner:
             return
         if self._rejected_sink is None:
             first = bad.kept[0][0]
-            remedy = f"{REMEDY}, or give a folder for rejected rows"
+            remedy = f"{REMEDY}, or set a folder for rejected rows"
             raise RejectedRowError(
                 RejectedRow(
                     f"batch {batch.number}, updates",
@@ -189,7 +189,7 @@ def _whole(rows: pa.Table, bad: CollectedRows) -> pa.Table:
         if whole is not None:
             why = ("(all)", whole, UNSPLIT)
         else:
-            why = ("seq", str(row["seq"]), "an update needs a whole number here")
+            why = ("seq", str(row["seq"]), "an update needs a whole number in this column")
         bad.add(RejectedRow("updates", None, *why, REMEDY), whole or row)
     left_out = [name for name in ("_seq", "seq", BROKEN) if name in rows.column_names]
     return rows.filter(good).drop_columns(left_out)

@@ -143,7 +143,7 @@ def run_all(flows: Sequence[Flow], trigger: str, drains: Sequence[Drain] = ()) -
         for flow in (*(one.flow for one in drains), *flows):
             if not flow.events.isStreaming:
                 raise UsageError(
-                    "a stream takes a streaming DataFrame: session.readStream gives it"
+                    "a stream requires a streaming DataFrame, as from session.readStream"
                 )
             closing.enter_context(flow.runner.closing)
             flow.runner.check(flow.events.sparkSession, flow.events)

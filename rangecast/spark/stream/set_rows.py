@@ -45,8 +45,8 @@ def write_merged(
     ranges = summary.ranges()
     if summary.cells.width > 63:
         raise UsageError(
-            f"step {name!r}: Spark has no whole numbers of 64 bits without a sign\n"
-            "  hint: take at most 63 bits in all: fewer attributes, or fewer bits"
+            f"step {name!r}: Spark has no unsigned 64-bit integers\n"
+            "  hint: use at most 63 bits in all: fewer attributes, or fewer bits"
         )
     columns = {"start": ranges.starts, "end": ranges.ends}
     table = pa.table({key: pa.array(some.astype(np.int64)) for key, some in columns.items()})

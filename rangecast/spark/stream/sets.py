@@ -101,7 +101,9 @@ class VersionedSet:
         layered = self.versions.layered(version)
         if layered.space.definition() != self.space.definition():
             path = self.versions.path(version)
-            raise UsageError(f"{path}: is of the space {layered.space}, expected: {self.space}")
+            raise UsageError(
+                f"{path}: belongs to the space {layered.space}, expected: {self.space}"
+            )
         return layered
 
     def parts(self, version: int) -> tuple[int, list[int]]:

@@ -31,7 +31,7 @@ from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
 
 
-Plain = Annotated[str | int | float | bool, takes("a text, a number, true or false")]
+Plain = Annotated[str | int | float | bool, takes("a string, a number, true or false")]
 Options = dict[str, Plain]
 Columns = Annotated[Options, takes("a table of SQL expressions, one per name")]
 """Columns to add, each by a SQL expression that gives the same when a batch is repeated."""
@@ -62,8 +62,8 @@ class ReadRows(SourceTable, kw_only=True):
     """If they are not to be found out."""
     ids: Literal["text", "integer"] = "text"
     """Type of ids that are read as texts."""
-    options: Annotated[Options, takes("a table of texts and numbers, for Spark's reader")] = field(
-        default_factory=dict
+    options: Annotated[Options, takes("a table of strings and numbers, for Spark's reader")] = (
+        field(default_factory=dict)
     )
     """Such as maxFilesPerTrigger."""
 
@@ -126,7 +126,7 @@ class Rate(SourceTable, tag="rate"):
     ) -> DataFrame:
         """Return the events."""
         if not stream:
-            raise UsageError("the rate source has no end: it can't be read as a batch")
+            raise UsageError("the rate source never ends: it can't be read as a batch")
         frame = session.readStream.format("rate").option("rowsPerSecond", self.rows_per_second)
         rows = with_columns(frame.load(), {"id": "value", **self.columns})
         wanted = {"id", *self.columns, *space.fields, *keep}
@@ -141,10 +141,10 @@ class TableSource(SourceTable, tag="table"):
     format: Annotated[
         str | None, takes("a format that Spark reads, such as 'delta' or 'iceberg'")
     ] = None
-    path: Annotated[Location | None, takes("where the table is")] = None
+    path: Annotated[Location | None, takes("the path of the table")] = None
     catalog: Annotated[str | None, takes("a name in Spark's catalog: 'main.market.quotes'")] = None
-    options: Annotated[Options, takes("a table of texts and numbers, for Spark's reader")] = field(
-        default_factory=dict
+    options: Annotated[Options, takes("a table of strings and numbers, for Spark's reader")] = (
+        field(default_factory=dict)
     )
 
     def read(
@@ -181,7 +181,8 @@ def read_table(
             raise UsageError(f"{name or path or form}: can't be read by Spark: {error}") from None
         raise UsageError(
             f"Spark has no reader for {form!r} on its class path\n"
-            "  hint: add the format's runtime for your Spark by spark.jars.packages or spark.jars"
+            "  hint: add the format's runtime for your Spark version with spark.jars.packages or "
+            "spark.jars"
         ) from None
 
 
@@ -200,8 +201,8 @@ def first_file(path: str | Path) -> Path:
     files = sorted(path for path in visible if path.is_file())
     if not files:
         raise FileError(
-            f"{path}: no such file, or a folder without files from which to learn the columns\n"
-            "  hint: put one there, or give the columns as schema = 'id string, ...'"
+            f"{path}: no such file, or a folder without files to infer the columns from\n"
+            "  hint: add one, or give the columns as schema = 'id string, ...'"
         )
     return files[0]
 

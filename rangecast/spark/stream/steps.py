@@ -67,8 +67,8 @@ class AnswerStep(ABC):
             filter_.of.base is not self.subscriptions.base for filter_ in self.filters
         ):
             raise UsageError(
-                f"step {self.name!r}: in a space with texts its filter must be of the same "
-                "subscriptions: other ones number the texts otherwise"
+                f"step {self.name!r}: in a space with texts, its filter must come from the same "
+                "subscriptions, as others number the texts differently"
             )
 
     @property

@@ -136,8 +136,8 @@ class TrackStep(AnswerStep):
         if self.keep or self.filters:
             given = "keep" if self.keep else "filters"
             raise UsageError(
-                f"step {self.name!r}: a step that tracks takes no {given}\n"
-                "  hint: join its transitions with the events; it needs those outside, too"
+                f"step {self.name!r}: a step of type track doesn't support {given}\n"
+                "  hint: join its transitions with the events; it also needs events outside"
             )
         self._track = TrackSettings(
             self.key,
@@ -211,7 +211,7 @@ class TrackStep(AnswerStep):
         """Return the transitions of a batch; derive them and commit the trackers, if need be."""
         if self.state is None:
             raise UsageError(
-                f"step {self.name!r}: a stream needs a folder for the state of its objects\n"
+                f"step {self.name!r}: a stream requires a folder for the state of its objects\n"
                 "  hint: give state='tracks/'"
             )
         folder = Path(self.state).absolute()
@@ -233,18 +233,18 @@ class TrackStep(AnswerStep):
         state = _State(**json.loads((folder / _STATE).read_bytes()))
         if state.stream != batch.stream:
             raise UsageError(
-                f"{folder}: holds the objects of another stream, {state.stream}; this one is "
-                f"{batch.stream}\n  hint: give a new folder, or go on with the old checkpoint"
+                f"{folder}: contains the objects of another stream, {state.stream}; this one is "
+                f"{batch.stream}\n  hint: use a new folder, or continue with the old checkpoint"
             )
         if (state.key, state.time) != (self.key, self._track.time):
             raise UsageError(
-                f"{folder}: holds objects by {state.key!r} and {state.time!r}; given: "
-                f"{self.key!r} and {self._track.time!r}\n  hint: give a new folder"
+                f"{folder}: contains objects by {state.key!r} and {state.time!r}; given: "
+                f"{self.key!r} and {self._track.time!r}\n  hint: use a new folder"
             )
         if state.batch > batch.number:
             raise UsageError(
-                f"{folder}: is at batch {state.batch}, and the stream at batch {batch.number}\n"
-                "  hint: give the checkpoint that belongs to it"
+                f"{folder}: is at batch {state.batch}, but the stream is at batch {batch.number}\n"
+                "  hint: use the checkpoint that belongs to it"
             )
         return state
 

@@ -296,7 +296,7 @@ def without_duplicates(
 
 
 def _report_duplicate(id_: Any, bad: RejectedRows) -> None:
-    remedy = "give each subscription an id of its own"
+    remedy = "give each subscription a unique id"
     row = RejectedRow(f"subscription {id_!r}", None, "id", str(id_), "duplicate id", remedy)
     bad.add(row, {"id": id_})
 

@@ -38,7 +38,7 @@ def pack(lo: F64, hi: F64, sizes: I64) -> pa.Array:
     """Return the boxes of rows, `sizes` of each, as bytes."""
     if lo.shape[1] >= _FIRST:
         raise UsageError(
-            f"on Spark a space has at most {_FIRST:,} attributes; given: {lo.shape[1]:,}"
+            f"on Spark, a space may have at most {_FIRST:,} attributes; given: {lo.shape[1]:,}"
         )
     kept = (lo > -np.inf) | (hi < np.inf)
     kept[~kept.any(axis=1), 0] = True

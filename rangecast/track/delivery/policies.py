@@ -33,16 +33,17 @@ class Digest:
     def __post_init__(self) -> None:
         if (self.at is None) == (self.count is None):
             raise UsageError(
-                "a digest takes a time or a count\n  hint: Digest(at='08:00', zone='Europe/Berlin')"
+                "a digest requires either a time or a count\n"
+                "  hint: Digest(at='08:00', zone='Europe/Berlin')"
             )
         if self.count is not None and (type(self.count) is not int or self.count < 1):
-            raise UsageError(f"count is a whole number, at least 1; given: {self.count!r}")
+            raise UsageError(f"count must be a whole number, at least 1; given: {self.count!r}")
         if self.at is not None and (
             not isinstance(self.at, str) or minutes_of(self.at) in (None, 1440)
         ):
-            raise UsageError(f"at is a time such as '08:00'; given: {abbreviate(self.at)}")
+            raise UsageError(f"at must be a time such as '08:00'; given: {abbreviate(self.at)}")
         if weekdays_of(self.days) is None:
-            raise UsageError(f"days are such as 'Mon-Fri'; given: {abbreviate(self.days)}")
+            raise UsageError(f"days must have the form 'Mon-Fri'; given: {abbreviate(self.days)}")
         zone_of(self.zone)
 
     def definition(self) -> dict[str, Any]:
@@ -79,7 +80,7 @@ class Policy:
                 number = 0
             if type(number) is not int or number < 1:
                 raise UsageError(
-                    f"throttle takes a number and a length of time, such as (3, '1 h')"
+                    f"throttle must be a number and a length of time, such as (3, '1 h')"
                     f"; given: {abbreviate(self.throttle)}"
                 )
         lengths = (
@@ -90,7 +91,7 @@ class Policy:
         )
         object.__setattr__(self, "_lengths", lengths)
         if self.digest is not None and not isinstance(self.digest, Digest):
-            raise UsageError(f"digest takes a Digest; given: {abbreviate(self.digest)}")
+            raise UsageError(f"digest must be a Digest; given: {abbreviate(self.digest)}")
 
     @property
     def lengths(self) -> tuple[int, int, int, int]:

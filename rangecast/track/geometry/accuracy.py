@@ -33,21 +33,23 @@ class Accuracy:
         if isinstance(given, str):
             if len(places) != 1:
                 raise UsageError(
-                    f"accuracy is that of one attribute; the space has {len(places)} places\n"
+                    f"accuracy belongs to one attribute, but the space has {len(places)} places\n"
                     "  hint: name it: accuracy={'position': 'accuracy'}"
                 )
             given = {places[0]: given}
         if not isinstance(given, Mapping) or len(given) != 1:
             raise UsageError(
-                f"accuracy takes a column, or an attribute and its column"
-                f"; given: {abbreviate(given)}"
+                "accuracy must be a column, or an attribute and its column; "
+                f"given: {abbreviate(given)}"
             )
         ((name, self.column),) = given.items()
         self.name = name
         self._space = space
         attribute = space.attributes[space.axis(name)]
         if not isinstance(attribute, Place | Number | Integer):
-            raise UsageError(f"accuracy is for numbers and places; {name!r} is a {attribute.type}")
+            raise UsageError(
+                f"accuracy is only for numbers and places; {name!r} is a {attribute.type}"
+            )
         self._earth = isinstance(attribute, Place) and attribute.earth
         coordinates = attribute.coordinates if isinstance(attribute, Place) else (attribute,)
         self._axes = [space.axis(one.name) for one in coordinates]

@@ -63,10 +63,10 @@ def margin_of(space: Space, name: str, margin: Margin) -> float:
             return float(margin)
     else:
         raise UsageError(
-            f"margin is for numbers and places; {name!r} is a {attribute.type}\n"
-            "  hint: give an exit condition of its own by until"
+            f"margin is only for numbers and places; {name!r} is a {attribute.type}\n"
+            "  hint: give a separate exit condition with until"
         )
-    raise UsageError(f"margin of {name!r} takes {expected}; given: {abbreviate(margin)}")
+    raise UsageError(f"margin of {name!r} must be {expected}; given: {abbreviate(margin)}")
 
 
 def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -> Filter:

@@ -153,7 +153,7 @@ def test_killed_around_its_commits_everything_is_once_and_nothing_is_lost(
 
 
 def test_what_is_missing_is_said() -> None:
-    with pytest.raises(RangecastError, match="--nats-source needs --nats"):
+    with pytest.raises(RangecastError, match="--nats-source requires --nats"):
         sources(None, ["a:b"], None, [])
     with pytest.raises(RangecastError, match="NAME:SPACE"):
         sources(None, [], "127.0.0.1:9", ["a"])

@@ -244,9 +244,9 @@ def test_frames_that_aren_t_right_close_the_link_and_harm_nothing(tmp_path: Path
         )
         wrong = {
             b"\xc1": "not a frame",
-            encode(msgspec.structs.replace(events, texts=[b"{"])): "isn't one of this space",
+            encode(msgspec.structs.replace(events, texts=[b"{"])): "doesn't fit this space",
             encode(msgspec.structs.replace(events, texts=[])): "are not 1 points",
-            encode(msgspec.structs.replace(events, numbers=[3, 2])): "don't rise",
+            encode(msgspec.structs.replace(events, numbers=[3, 2])): "don't increase",
             encode(
                 msgspec.structs.replace(events, texts=[b'{"who": "%s"}' % (b"x" * MAX_EVENT_BYTES)])
             ): "at most 1,048,576 bytes",

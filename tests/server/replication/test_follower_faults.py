@@ -166,7 +166,7 @@ FAULTS: dict[str, tuple[Callable[[bytes], Reply | None], str]] = {
     "of another type": (lambda _: (200, {}, msgspec.msgpack.encode([1])), "isn't part of a log"),
     "short": (lambda body: (200, {"Content-Length": str(len(body) + 9)}, body), "complete message"),
     "not gzip": (lambda body: (200, {"Content-Encoding": "gzip"}, body), "header check"),
-    "damaged": (damaged, "came damaged"),
+    "damaged": (damaged, "arrived damaged"),
     "unknown": (unknown, "this version of rangecast doesn't know"),
     "one answer of another history": (of_another_history, "another history"),
 }

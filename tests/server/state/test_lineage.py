@@ -52,7 +52,7 @@ def test_a_position_is_valid_up_to_where_its_epoch_ends() -> None:
         lineage.seq_of("two:26", 25)
     assert lost.value.resume == 25
     for text in ("", "two", "two:", "two:x", "two:-1", "two:" + "1" * 19, "two:\u0663"):
-        with pytest.raises(PositionError, match="a position is a text"):
+        with pytest.raises(PositionError, match="a position must be a string"):
             lineage.seq_of(text, 25)
 
 

@@ -197,7 +197,7 @@ def test_a_new_consumer_gets_the_transitions_of_the_past(fleet: Client):
         ({"key": "truck", "time": "speed"}, "'speed' is a number"),
         ({"key": "truck", "time": "when"}, "'when' isn't there: known: 'at'"),
         ({"key": 7, "time": "at"}, "takes the name of a column as key; given: 7"),
-        (TRACK | {"lateness": "soon"}, "lateness takes a length of time"),
+        (TRACK | {"lateness": "soon"}, "lateness must be a length of time"),
         (TRACK | {"colour": 1}, "has no 'colour'"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_bad_track_of_a_space_is_rejected(server: Served, track: Any, said: st
     ("track", "said"),
     [
         ({"dwel": "10 min"}, "has no 'dwel'.*did you mean"),
-        ({"dwell": 10}, "dwell takes a length of time"),
+        ({"dwell": 10}, "dwell must be a length of time"),
         ({"on": ["leave"]}, "on must be a list of"),
         ({"until": "price > 3"}, "price"),
         ({"margin": {"at": 1}}, "margin"),

@@ -180,10 +180,10 @@ def test_the_shell_subscribes_and_reads_the_track_of_a_file(
     try:
         more = ("--id", "slow", "--consumer", "c")
         done = cli("subscribe", "speed < 5", "--track", "--dwell", "10 min", *more)
-        assert "its transitions go to the consumer c" in done.stdout
+        assert "its transitions are delivered to the consumer c" in done.stdout
         for given, said in (
             (("--dwell", "1 s"), "--dwell requires --track"),
-            (("--track", "--dwell", "x"), "dwell takes a length"),
+            (("--track", "--dwell", "x"), "dwell must be a length"),
         ):
             assert said in cli("subscribe", "speed < 5", *given, code=2).stderr
         with Client(served.url, space="fleet") as client:

@@ -48,7 +48,7 @@ def test_a_worker_whose_batch_hangs_ends_after_a_signal() -> None:
     command = [sys.executable, "-c", HANGS, "worker", "run", "kafka://127.0.0.1:1/p", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert "Working on in" in process.stdout.readline()
+        assert "Matching in" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         try:
             assert process.wait(60) == 0

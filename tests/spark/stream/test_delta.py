@@ -92,7 +92,7 @@ def test_files_of_an_attempt_that_failed_are_no_part_of_the_table(spark, tmp_pat
         other = Delta(tmp_path / "answers", replace=True)
         other.open("another", closing)
         assert not other.has(0)
-        with pytest.raises(UsageError, match="integers as ids, and version 4 has texts"):
+        with pytest.raises(UsageError, match="integer ids, but version 4 has strings"):
             other.write(spark.sql("select 'e' event, 'x' subscription"), Batch("s", 2, 4, 1))
         other.write(spark.sql("select 'f' event, 8L subscription"), Batch("another", 0, 1, 1))({})
     assert delta_rows(tmp_path / "answers") == [{"event": "f", "subscription": 8}]
@@ -109,6 +109,6 @@ def test_a_table_that_cant_be_reached_or_isnt_there_any_more_is_named(spark, tmp
         commit = lost.write(rows, Batch("s", 0, 1, 1))
         for part in (tmp_path / "answers").glob("part-*"):  # as if it lay on another host
             part.unlink()
-        with pytest.raises(FileError, match=r"a worker wrote part-.*, and it isn't there"):
+        with pytest.raises(FileError, match=r"a worker wrote part-.*, but it can't be found"):
             commit({})
         assert not lost.has(0)

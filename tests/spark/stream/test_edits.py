@@ -73,10 +73,12 @@ def test_a_table_that_cant_be_followed_is_rejected(tmp_path):
     with pytest.raises(FileError, match=r"its changes can't be read(.|\n)*hint"):
         followed.ids()
     followed.write(pa.table({"id": [1], "price": [2.0]}))
-    with pytest.raises(FileError, match="has the columns id, filter and perhaps score; given: id"):
+    with pytest.raises(
+        FileError, match="must have the columns id, filter and optionally score; given: id"
+    ):
         followed.ids()
     (tmp_path / "edits" / f"delta-{9:020}.parquet").touch()
-    with pytest.raises(UsageError, match="has the version 0, and 9 was applied already"):
+    with pytest.raises(UsageError, match="has version 0, but 9 was already applied"):
         followed.ids()
 
 

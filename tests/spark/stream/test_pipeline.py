@@ -95,35 +95,35 @@ options.mode = "FAILFAST"
 MISTAKES = [
     (GOOD.replace('mode = "batch"\n', ""), r"mode: is missing\n.*'batch', 'stream'"),
     (GOOD.replace('"batch"', '"daily"'), "mode: there is no 'daily'"),
-    (GOOD.replace('mode = "batch"', "mode = 1"), r"mode: can't be used\n  given: 1\n  expected: "),
-    (GOOD.replace('mode = "batch"', 'mood = ""\nmode = "batch"'), "mood: means nothing.*'mode'"),
+    (GOOD.replace('mode = "batch"', "mode = 1"), r"mode: invalid value\n  given: 1\n  expected: "),
+    (GOOD.replace('mode = "batch"', 'mood = ""\nmode = "batch"'), "mood: unknown key.*'mode'"),
     (GOOD.replace('format = "csv"', 'format = "xml"'), r"source\[0\].format: there is no 'xml'"),
     (GOOD.replace('format = "csv"\n', ""), r"source\[0\].format: is missing"),
-    (GOOD.replace('path = "events.csv"', "path = 3"), r"source\[0\].path: can't be used"),
+    (GOOD.replace('path = "events.csv"', "path = 3"), r"source\[0\].path: invalid value"),
     (RATE, r"source\[0\].type: the rate source has no end"),
     (GOOD.replace("[[source]]", '[[source]]\nids = "x"'), r"source\[0\].ids: there is no 'x'"),
     (GOOD.replace('type = "match"', 'type = "rang"'), r"step\[0\].type: there is no 'rang'"),
     (
         step("keep = [1]"),
-        r"step\[0\].keep\[0\]: can't be used\n  given: 1\n  expected: the name of a column",
+        r"step\[0\].keep\[0\]: invalid value\n  given: 1\n  expected: the name of a column",
     ),
-    (step("keep = 1"), r"step\[0\].keep: can't be used\n  given: 1\n  expected: a list of columns"),
-    (step('outptu = "rows"'), r"step\[0\].outptu: means nothing here: did you mean 'output'"),
+    (step("keep = 1"), r"step\[0\].keep: invalid value\n  given: 1\n  expected: a list of columns"),
+    (step('outptu = "rows"'), r"step\[0\].outptu: unknown key: did you mean 'output'"),
     (
         GOOD.replace("[[subscriptions]]", "[[subscriptions]]\nkeep_versions = 0"),
-        r"subscriptions\[0\].keep_versions: can't be used\n  given: 0\n  expected: how many",
+        r"subscriptions\[0\].keep_versions: invalid value\n  given: 0\n  expected: how many",
     ),
-    (GOOD.replace("[[source]]", "[[sauce]]"), "sauce: means nothing here: did you mean.*'source'"),
+    (GOOD.replace("[[source]]", "[[sauce]]"), "sauce: unknown key: did you mean.*'source'"),
     (GOOD.replace('type = "match"', ""), r"step\[0\].type: is missing\n  expected: one of 'match'"),
     (
         GOOD.replace("[[sink]]", "[[unsunk]]").replace("[[source]]", "sink = [3]\n[[source]]"),
-        r"sink\[0\]: can't be used\n  given: 3\n  expected: a table",
+        r"sink\[0\]: invalid value\n  given: 3\n  expected: a table",
     ),
     (
         step('index = "b"'),
         r"step\[0\].index: no index 'b': known: 'auto', 'scan'",
     ),
-    (step("index = 3"), r"step\[0\].index: can't be used\n  given: 3\n  expected: the name of an"),
+    (step("index = 3"), r"step\[0\].index: invalid value\n  given: 3\n  expected: the name of an"),
     (step('index = "vcr:side=x"'), r"step\[0\].index: option 'side' of index 'vcr' takes one or"),
     (
         GOOD.replace("[[source]]", '[[source]]\nnan = "zero"'),
@@ -133,9 +133,9 @@ MISTAKES = [
         GOOD + '[[step]]\ntype = "match"\n',
         r"step\[1\].name: step\[0\] has the name 'match' already\n  hint: give it another",
     ),
-    (GOOD.replace("[[sink]]", "[sink]"), "sink: can't be used"),
-    (GOOD.replace("[[sink]]", "[[sink]]\nrows = 1"), r"sink\[0\].rows: means nothing here"),
-    (GOOD + '[[sink]]\ntype = "console"\nrows = 0\n', r"sink\[1\].rows: can't be used"),
+    (GOOD.replace("[[sink]]", "[sink]"), "sink: invalid value"),
+    (GOOD.replace("[[sink]]", "[[sink]]\nrows = 1"), r"sink\[0\].rows: unknown key"),
+    (GOOD + '[[sink]]\ntype = "console"\nrows = 0\n', r"sink\[1\].rows: invalid value"),
     (GOOD + '[[sink]]\ntype = "kafka"\nservers = "a:1"\n', r"sink\[1\].topic: is missing"),
     (GOOD.replace('file = "subs.csv"', ""), r"subscriptions\[0\].file: give either"),
     (STREAM.replace('file = "subs.csv"', ""), r"subscriptions\[0\].file: give a file, a table, a"),
@@ -145,29 +145,29 @@ MISTAKES = [
     ),
     (
         STREAM.replace('file = "subs.csv"', 'server = "http://a:1"'),
-        r"subscriptions\[0\].server_space: a server and its space go together",
+        r"subscriptions\[0\].server_space: give both a server and its space",
     ),
     (
         STREAM.replace('file = "subs.csv"', 'server = "a:1"\nserver_space = "s"'),
-        r"subscriptions\[0\].server: can't be used\n  given: 'a:1'\n  expected: the URL of a ser",
+        r"subscriptions\[0\].server: invalid value\n  given: 'a:1'\n  expected: the URL of a ser",
     ),
     (
         GOOD.replace("[[step]]", 'edits = "e"\n[[step]]'),
-        r"subscriptions\[0\].edits: is for streams",
+        r"subscriptions\[0\].edits: is only for streams",
     ),
     (GOOD + "[rejected]\n", "rejected.path: is missing"),
-    (GOOD + '[stream]\ncheckpoint = "c"\n', "stream: means nothing in a batch job"),
+    (GOOD + '[stream]\ncheckpoint = "c"\n', "stream: has no effect in a batch job"),
     (GOOD.replace('"batch"', '"stream"'), "stream: is missing"),
     (
         STREAM + 'trigger = "now"\n',
-        r"stream.trigger: can't be used\n  given: 'now'\n  expected: 'avail",
+        r"stream.trigger: invalid value\n  given: 'now'\n  expected: 'avail",
     ),
-    (STREAM + "[spark]\nconf = 3\n", "spark.conf: can't be used"),
+    (STREAM + "[spark]\nconf = 3\n", "spark.conf: invalid value"),
     (
         STREAM + "[spark.conf]\na = [1]\n",
-        r"spark.conf.a: can't be used\n  given: \[1\]\n  expected: a text, a number, true or",
+        r"spark.conf.a: invalid value\n  given: \[1\]\n  expected: a text, a number, true or",
     ),
-    (STREAM + "[spark.conf]\na = true\nb = 2026-01-01\n", "spark.conf.b: can't be used"),
+    (STREAM + "[spark.conf]\na = true\nb = 2026-01-01\n", "spark.conf.b: invalid value"),
     (
         STREAM.replace('"checkpoint"', '"hdfs://host/c"'),
         r"subscriptions\[0\].versions: is missing",
@@ -382,7 +382,7 @@ def test_backfill_by_a_column_of_texts(cli, spark, folder):
         ",1,1,0",
     ]
     error = cli(*ask, "note", code=2).stderr
-    assert "column 'note' has no timestamp in it\n  given: 'blue'\n  hint: name a column" in error
+    assert "column 'note' contains no timestamps\n  given: 'blue'\n  hint: name a column" in error
 
 
 def test_backfill_needs_no_ids_and_days_are_utc_in_any_session(spark, folder):

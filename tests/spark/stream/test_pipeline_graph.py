@@ -245,7 +245,7 @@ def test_a_batch_of_updates_without_a_quarantine_is_rejected_whole(spark, board)
     load(board, text).run(spark, done.append)
     assert done[0].steps == {"notify": done[0].matches}
     assert done[0].matches > 0
-    with pytest.raises(UsageError, match="batch jobs and streams don't share lists"):
+    with pytest.raises(UsageError, match="batch jobs and streams can't share lists"):
         load(board, text.replace('"batch"', '"stream"') + CHECKPOINT).run(spark)
 
 
@@ -282,9 +282,9 @@ MISTAKES = [
     (step("match", 'subscriptions = "x"') + sink("o"), r"step\[0\].subscriptions: there is no 'x'"),
     (
         step("filter") + sink("o"),
-        r"step\[0\].summary: there is nothing to take\n  expected: a step of",
+        r"step\[0\].summary: there is no possible input\n  expected: a step of",
     ),
-    (step("match"), r"step\[0\]: nothing takes what it gives\n  hint: add a table \[\[sink\]\]"),
+    (step("match"), r"step\[0\]: its output isn't used\n  hint: add a \[\[sink\]\]"),
     (
         step("match") + step("rank") + sink("o"),
         r"sink\[0\].input: is missing",
@@ -293,7 +293,7 @@ MISTAKES = [
         step("match", name="events") + sink("o"),
         r"step\[0\].name: source\[0\] has the name",
     ),
-    (step("cover") + sink("o"), r"source\[0\]: no step takes its events"),
+    (step("cover") + sink("o"), r"source\[0\]: its events aren't used by any step"),
     (
         step("match", 'input = "f"') + step("filter", name="f") + sink("o"),
         r"step\[0\].input: there is",
@@ -304,16 +304,16 @@ MISTAKES = [
         r"step\[0\].time_attribute: .*'time'",
     ),
     (step("match") + sink("o") + sink("o"), r"sink\[0\].path: .*o is given twice"),
-    (step("merge") + KAFKA, r"sink\[0\]: Kafka takes answers about events"),
+    (step("merge") + KAFKA, r"sink\[0\]: Kafka only takes results about events"),
     (
         step("match", 'output = "arrays"') + KAFKA + 'key = "subscription"\n',
         r"sink\[0\].key: the rows have no column 'subscription'\n  expected: 'event'",
     ),
     (
         step("match") + sink("o") + '[rejected]\npath = "s3://b/t"\n',
-        r"rejected.type: a URL takes a table\n  expected: type = 'delta'",
+        r"rejected.type: a URL requires a table\n  expected: type = 'delta'",
     ),
-    (step("rank", "k = 0") + sink("o"), r"step\[0\].k: can't be used\n  given: 0"),
+    (step("rank", "k = 0") + sink("o"), r"step\[0\].k: invalid value\n  given: 0"),
     (
         UPDATES + step("match") + sink("o"),
         r"step\[0\].input: is missing\n  expected: one",
@@ -334,7 +334,7 @@ def test_a_name_that_means_nothing_is_told_before_spark_starts(folder, text, mes
 def test_a_stream_rejects_what_only_batch_jobs_do(folder):
     with pytest.raises(FileError, match="the rows of a step 'cover' are written by batch jobs"):
         load(folder, STREAM + step("cover") + step("match") + sink("o", 'input = "cover"'))
-    with pytest.raises(FileError, match=r"sink\[0\].replace: is for batch jobs"):
+    with pytest.raises(FileError, match=r"sink\[0\].replace: is only for batch jobs"):
         load(folder, STREAM + step("match") + sink("o", "replace = true"))
     load(folder, STREAM + 'trigger = "250 milliseconds"\n' + step("match") + sink("o"))
 

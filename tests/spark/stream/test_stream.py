@@ -231,7 +231,7 @@ def test_the_console_shows_brackets_as_they_are(spark, capsys):
 def test_columns_are_checked_before_anything_runs(spark, tmp_path):
     publish(tmp_path, *THREE)
     (tmp_path / "events").mkdir()
-    with pytest.raises(FileError, match="without files from which to learn the columns"):
+    with pytest.raises(FileError, match="without files to infer the columns from"):
         go(spark, tmp_path)
     (tmp_path / "events" / "0.csv").write_text("id,prize,name\na,1,x\n")
     with pytest.raises(UsageError, match="unknown column 'prize': did you mean 'price'"):
@@ -343,7 +343,7 @@ def test_a_folder_of_integers_as_ids_rejects_texts_and_takes_an_empty_set(spark,
         assert str(read_committed(folder.path).schema.field("subscriptions").type.value_type) == (
             "int64"
         )
-        with pytest.raises(UsageError, match="integers as ids, and version 4 has texts"):
+        with pytest.raises(UsageError, match="integer ids, but version 4 has strings"):
             folder.write(rows, Batch("s", 2, 4, 1))
 
 
@@ -488,12 +488,12 @@ def test_files_that_didnt_arrive_are_not_committed(spark, tmp_path):
             folder = kind(tmp_path / form, target_file_bytes=0)  # a file per task
             folder.open("s", closing)
             commit = folder.write(spark.range(0), Batch("s", 0, 1, 3))
-            with pytest.raises(FileError, match="5 rows were written, and 0 of them are there"):
+            with pytest.raises(FileError, match="5 rows were written, but only 0 were found"):
                 commit({"rows": 5})
             assert not folder.has(0)
             commit = folder.write(spark.range(0, 9, 1, 3), Batch("s", 1, 1, 3))
             parts = tmp_path.rglob(f"part-*.{form}")
             max(parts, key=lambda path: path.stat().st_mtime_ns).unlink()
-            with pytest.raises(FileError, match="9 rows were written, and 6 of them are there"):
+            with pytest.raises(FileError, match="9 rows were written, but only 6 were found"):
                 commit({"rows": 9})
             assert not folder.has(1)

@@ -211,7 +211,10 @@ def test_a_pipeline_of_a_batch_reports_all_that_is_due_by_the_newest_event(spark
     [
         ('key = "truck"', "is missing"),
         ('rule = { dwell = "3 min" }', "dwell"),
-        ('rules = [{ subscription = "mid", margin = { value = 1 } }]', "names its subscription"),
+        (
+            'rules = [{ subscription = "mid", margin = { value = 1 } }]',
+            "must name its subscription",
+        ),
     ],
 )
 def test_a_step_that_cannot_track_is_rejected_before_anything_runs(tmp_path, given, said):

@@ -395,7 +395,9 @@ SCHEMAS: dict[str, Schema] = {
             "subscriptions": listed(ID),
             **TRANSITION_FIELDS,
             "window": text("Of a digest: its end in local time, or its number."),
-            "transitions": listed(mapped({}), "Those of a digest, each with its `subscription`."),
+            "transitions": listed(
+                mapped({}), "The transitions of a digest, each with its `subscription`."
+            ),
             "dropped": whole("Messages of its second that `max_per_second` dropped."),
             "board": text(),
             "lists": listed(record("", interest=ID, best=listed(ref("RankedObject")))),

@@ -70,7 +70,7 @@ class BoardSchema:
         reject_dots(frame.columns)
         came = [name for name in ("seq", "arrival") if name in frame.columns]
         if len(came) > 1:
-            raise UsageError("objects: both 'seq' and 'arrival' are given\n  hint: drop one")
+            raise UsageError("objects have both 'seq' and 'arrival'\n  hint: drop one")
         return frame.orderBy(*came, "id").select(*columns).toArrow()
 
     def read(self, interests: pa.Table, what: str, bad: RejectedRows, most: int) -> NewInterests:

@@ -130,8 +130,8 @@ def committed_state(folder: Path) -> State | None:
         return State(**{**state, "objects": objects, "buckets": buckets, "work": work})
     except (KeyError, TypeError):
         raise FileError(
-            f"{folder / STATE}: lists of another version of rangecast\n"
-            "  hint: read them with that version, or start in another folder"
+            f"{folder / STATE}: written by another version of rangecast\n"
+            "  hint: read it with that version, or start in another folder"
         ) from None
 
 

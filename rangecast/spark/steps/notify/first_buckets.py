@@ -19,7 +19,7 @@ from rangecast.spark.steps.notify.board_schema import BoardSchema, as_points, bo
 from rangecast.spark.steps.notify.buckets import Work
 from rangecast.spark.steps.notify.open_bucket import Entries, make_bucket
 
-SHARED = "give a folder on a file system that the driver and all workers mount"
+SHARED = "use a folder on a file system that the driver and all workers mount"
 
 
 def first_boxes(
@@ -59,8 +59,8 @@ def sorted_strips(folder: Path, boxes: DataFrame, most: int) -> tuple[list[Path]
     there = sum(strips.values())
     if there != seen.get["rows"]:
         raise FileError(
-            f"{folder}: {seen.get['rows']:,} interests were written, and {there:,} of "
-            f"them are there\n  hint: {SHARED}"
+            f"{folder}: {seen.get['rows']:,} interests were written, but only {there:,} were "
+            f"found\n  hint: {SHARED}"
         )
     return list(strips), (seen.get["boxes"] or 0) > 1
 

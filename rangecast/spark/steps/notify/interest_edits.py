@@ -45,12 +45,12 @@ def checked_edits(rows: pa.Table, board: Board, board_schema: BoardSchema) -> In
     ops = rows["op"].to_pylist()
     for one, op in zip(ids, ops, strict=True):
         if op not in OPS:
-            raise _rejected(f"an op is {', '.join(OPS)}; given: {op!r} for {one!r}")
+            raise _rejected(f"op must be one of {', '.join(OPS)}; given: {op!r} for {one!r}")
     if None in ids:
         raise _rejected(f"{ids.count(None):,} of them have no id")
     several = [one for one, count in Counter(ids).items() if count > 1]
     if several:
-        raise _rejected(f"duplicate id: {_named(several)}; an interest is edited once")
+        raise _rejected(f"duplicate id: {_named(several)}; edit an interest only once")
     coming = [id_ for id_, op in zip(ids, ops, strict=True) if op == "subscribe"]
     gone = [id_ for id_, op in zip(ids, ops, strict=True) if op != "subscribe"]
     known = [one for one in coming if one in board]

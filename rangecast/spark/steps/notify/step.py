@@ -130,7 +130,7 @@ class TopKLists:
             self._check_settings(state.settings)
             return
         if objects is None or interests is None:
-            raise UsageError(f"{folder}: holds no lists yet; give it objects and interests")
+            raise UsageError(f"{folder}: contains no lists yet; pass objects and interests")
         self._hold()
         boxes, kind = first_boxes(session, self._board_schema, interests, k)
         things = self._board_schema.objects(objects) if isinstance(objects, DataFrame) else objects
@@ -141,7 +141,7 @@ class TopKLists:
         for name in (*begun, *self._settings):
             was, now = begun.get(name), self._settings.get(name)
             if was != now:
-                raise UsageError(f"{self.folder}: was begun with {name}={was!r}; given: {now!r}")
+                raise UsageError(f"{self.folder}: was created with {name}={was!r}; given: {now!r}")
 
     def _new_board(self, objects: Any, interests: NewInterests | None = None) -> Board:
         how = {"space": self._board_schema.space, **self._how}
@@ -188,7 +188,7 @@ class TopKLists:
         self._lock = try_lock(self.folder / "lock")
         if self._lock is None:
             raise UsageError(
-                f"{self.folder}: another one applies batches there\n"
+                f"{self.folder}: another process applies batches there\n"
                 "  hint: stop that process, or close() its TopKLists"
             )
         weakref.finalize(self, self._lock.close)
@@ -237,7 +237,7 @@ class TopKLists:
             self._hold()
             if kind.simpleString() != state.id:
                 raise UsageError(
-                    f"edits of interests: ids are of the type {kind.simpleString()}, and those of "
+                    f"edits of interests: ids are of the type {kind.simpleString()}, but those of "
                     f"{self.folder} are {state.id}\n  hint: cast them"
                 )
             rows = edits.toArrow()
@@ -359,7 +359,7 @@ class TopKLists:
             for part in bucket.lists:
                 if not (self.folder / LISTS / part.file).exists():
                     raise FileError(
-                        f"{self.folder}: a worker wrote lists that aren't there: {part.file}\n"
+                        f"{self.folder}: a worker wrote lists that can't be found: {part.file}\n"
                         f"  hint: {SHARED}"
                     )
 

@@ -29,7 +29,9 @@ def explain_shards(sharded: ShardedSet, rows: int, points: F64 | None = None) ->
     ]
     gone = {int(id_) for shard in shards for id_ in shard.gone}
     if gone:
-        lines.append(f"edits: {len(gone):,} subscriptions of earlier layers answer no more")
+        lines.append(
+            f"edits: {len(gone):,} subscriptions of earlier layers were replaced or removed"
+        )
     if points is not None and len(points):
         touched = _touched(sharded, points)
         bytes_read = float((touched * np.array(sizes)[:, None]).sum(axis=0).mean())

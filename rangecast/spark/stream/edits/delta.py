@@ -45,8 +45,8 @@ class DeltaEdits:
                 edits = _upserts(_plain(rows))
             elif version < last:
                 raise UsageError(
-                    f"{self._path}: has the version {version}, and {last} was applied already: "
-                    "it is another table\n  hint: go on with a new checkpoint"
+                    f"{self._path}: has version {version}, but {last} was already applied: it is "
+                    "another table\n  hint: continue with a new checkpoint"
                 )
             elif version == last:
                 return
@@ -56,8 +56,8 @@ class DeltaEdits:
         except (DeltaError, OSError) as error:
             raise FileError(
                 f"{self._path}: its changes can't be read: {error}\n"
-                "  hint: if they were vacuumed, go on with a new checkpoint; the property "
-                "delta.enableChangeDataFeed = true lets the table keep them"
+                "  hint: if they were vacuumed, continue with a new checkpoint; the property "
+                "delta.enableChangeDataFeed = true keeps them"
             ) from None
         with atomic_file(self._folder / f"{_PREFIX}{version:020}.parquet") as file:
             pq.write_table(edits, file)
@@ -67,7 +67,7 @@ class DeltaEdits:
             from deltalake import DeltaTable
         except ModuleNotFoundError:
             raise UsageError(
-                "a Delta table needs delta-rs, which isn't installed\n"
+                "a Delta table requires delta-rs, which isn't installed\n"
                 "  hint: pip install 'rangecast[delta]'"
             ) from None
         return DeltaTable(self._path, storage_options=self._options)
@@ -81,8 +81,8 @@ class DeltaEdits:
         present = [name for name in _COLUMNS if name in pa.schema(schema).names]
         if "id" not in present or "filter" not in present:
             raise FileError(
-                f"{self._path}: a table of subscriptions has the columns id, filter and perhaps "
-                f"score; given: {', '.join(pa.schema(schema).names)}"
+                f"{self._path}: a table of subscriptions must have the columns id, filter and "
+                f"optionally score; given: {', '.join(pa.schema(schema).names)}"
             )
         return present
 

@@ -98,7 +98,7 @@ class EditsRunner:
             first = bad.first()
             assert first is not None
             where = f"batch {batch.number}, edits"
-            remedy = f"{REMEDY}, or give a folder for rejected rows"
+            remedy = f"{REMEDY}, or set a folder for rejected rows"
             raise RejectedRowError(
                 RejectedRow(where, None, "(all)", first["value"], UNSPLIT, remedy)
             )

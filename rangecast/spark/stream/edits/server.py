@@ -83,7 +83,7 @@ class ServerEdits:
                 if item["weights"]:
                     raise UsageError(
                         f"{self._url}: subscription {item['id']!r} has weights, which edits of a "
-                        "stream don't carry\n  hint: use a file of subscriptions with weights"
+                        "stream don't support\n  hint: use a file of subscriptions with weights"
                     )
                 yield item
             if page["next"] is None:

@@ -88,7 +88,7 @@ def graph_of(settings: Settings) -> Graph:
     for at, name in names:
         if name in seen:
             raise FileError(
-                f"{at}.name: {seen[name]} has the name {name!r} already\n  hint: give it another"
+                f"{at}.name: {seen[name]} already has the name {name!r}\n  hint: give it another"
             )
         seen[name] = at
     for index, set_ in enumerate(settings.subscriptions):
@@ -136,12 +136,10 @@ def _chosen(at: str, text: str | None, some: Sequence[str], usual: Sequence[str]
         if len(usual) == 1:
             return usual[0]
         if not usual:
-            raise FileError(f"{at}: there is nothing to take\n  expected: {what}")
+            raise FileError(f"{at}: there is no possible input\n  expected: {what}")
         raise FileError(f"{at}: is missing\n  expected: one of {', '.join(map(repr, some))}")
     if text not in some:
-        raise FileError(
-            f"{at}: there is no {text!r}: {did_you_mean(text, some)}\n  expected: {what}"
-        )
+        raise FileError(f"{at}: unknown {text!r}: {did_you_mean(text, some)}\n  expected: {what}")
     return text
 
 
@@ -157,29 +155,29 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
         of_set = isinstance(node.step, CoverStep | MergeStep)
         if node.sinks and of_set and settings.mode == "stream":
             yield (
-                f"step[{index}]: the rows of a step {node.step.called!r} are written by batch jobs "
-                "alone\n  hint: let other steps take it, or set mode = 'batch'"
+                f"step[{index}]: the rows of a step {node.step.called!r} can only be written by "
+                "batch jobs\n  hint: use it as input of another step, or set mode = 'batch'"
             )
         if not node.sinks and name not in used and not isinstance(node.step, NotifyStep):
             yield (
-                f"step[{index}]: nothing takes what it gives\n"
-                f"  hint: add a table [[sink]] with input = {name!r}"
+                f"step[{index}]: its output isn't used\n"
+                f"  hint: add a [[sink]] with input = {name!r}"
             )
     yield from _sink_problems(graph, settings)
     feeding = {set_.edits_source for set_ in graph.sets.values()}
     for index, name in enumerate(graph.sources):
         steps = [graph.nodes[one].step for one in graph.steps_on(name)]
         if not steps and name not in feeding:
-            yield f"source[{index}]: no step takes its events"
+            yield f"source[{index}]: its events aren't used by any step"
         if getattr(graph.sources[name], "compacted", False) and name not in feeding:
-            yield f"source[{index}].compacted: is for a source that edits_source names"
+            yield f"source[{index}].compacted: is only for a source named by edits_source"
         if steps and name in feeding:
-            yield f"source[{index}]: gives edits of a set; no step can take it as events"
+            yield f"source[{index}]: is a source of edits, so steps can't use it as events"
         if len(steps) > 1 and any(isinstance(step, NotifyStep) for step in steps):
-            yield f"source[{index}]: a source of updates is for one step 'notify' alone"
+            yield f"source[{index}]: a source of updates is only for one step of type 'notify'"
     for index, name in enumerate(graph.sets):
         if name not in used:
-            yield f"subscriptions[{index}]: no step takes them"
+            yield f"subscriptions[{index}]: they aren't used by any step"
 
 
 def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
@@ -188,12 +186,15 @@ def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
         paths.append(str(settings.rejected.path))
     for index, sink in enumerate(settings.sink):
         if hasattr(sink, "path") and paths.count(paths[index]) > 1:
-            yield f"sink[{index}].path: {paths[index]} is given twice\n  hint: give each its own"
+            yield (
+                f"sink[{index}].path: {paths[index]} is used twice\n"
+                "  hint: use a separate path for each"
+            )
         if isinstance(sink, KafkaSink):
             step = graph.nodes[_sink_of(graph, f"sink[{index}]", sink)].step
             if not isinstance(step, MatchStep | RankStep | FilterStep | TrackStep):
                 yield (
-                    f"sink[{index}]: Kafka takes answers about events\n"
+                    f"sink[{index}]: Kafka only takes results about events\n"
                     "  expected: from = a step of type match, rank, filter or track"
                 )
             pairs = isinstance(step, RankStep | TrackStep) or (

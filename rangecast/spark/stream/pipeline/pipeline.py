@@ -321,10 +321,10 @@ def _need_columns(source: Files, events: DataFrame, space: Space) -> None:
     if absent and source.format == "parquet":
         names = ", ".join(repr(PLAIN.names(column)[0]) for column in absent)
         raise FileError(
-            f"{source.path}: the file from which Spark learns the columns lacks {names}\n"
+            f"{source.path}: the file from which Spark infers the columns lacks {names}\n"
             f"  present: {', '.join(map(repr, events.columns))}\n"
-            "  hint: if other files of the folder have them, name all columns by the source's "
-            "schema = 'id long, ...'; rows of older files have no values there"
+            "  hint: if other files of the folder have them, list all columns in the source's "
+            "schema = 'id long, ...'; rows of older files then have missing values"
         )
 
 

@@ -62,8 +62,8 @@ class Subscriptions(Table):
     edits_source: Annotated[str | None, takes("the name of a source of edits")] = None
     delta: Annotated[Location | None, takes("a Delta table whose changes are followed")] = None
     server: Annotated[Url | None, takes("the URL of a server")] = None
-    server_space: Annotated[str | None, takes("the space of the server that is followed")] = None
-    keep_versions: Annotated[Count | None, takes("how many versions to keep")] = None
+    server_space: Annotated[str | None, takes("the space of that server")] = None
+    keep_versions: Annotated[Count | None, takes("number of versions to keep")] = None
 
 
 class Step(Table, kw_only=True, tag_field="type"):
@@ -124,7 +124,7 @@ class MergeStep(Step, tag="merge"):
 
     input: Named = None
     attributes: Annotated[tuple[str, ...] | None, takes("a list of attributes")] = None
-    bits: Annotated[Count, takes("how many bits each attribute has")] = 8
+    bits: Annotated[Count, takes("bits per attribute")] = 8
     gap: Annotated[int, takes("a whole number", ge=0)] = 0
 
 
@@ -134,9 +134,9 @@ class NotifyStep(Step, kw_only=True, tag="notify"):
     input: Named = None
     objects: Annotated[Path, takes("a file of objects: id, position, value")]
     interests: Annotated[Path, takes("a file of interests: id, position_lo, position_hi")]
-    space: Annotated[Path | None, takes("a file: the attributes of objects, if not position")] = (
-        None
-    )
+    space: Annotated[
+        Path | None, takes("a space file with the attributes of objects, if not position")
+    ] = None
     lists: Annotated[Path, takes("a folder for the lists")]
     k: Annotated[Count, takes("a whole number")] = 10
     descending: Annotated[bool, takes("true or false")] = False
@@ -174,7 +174,7 @@ class TrackStep(Step, kw_only=True, tag="track"):
         own = {}
         for one in self.rules:
             if not isinstance(one.get("subscription"), str | int):
-                raise UsageError("each of the rules names its subscription")
+                raise UsageError("each rule must name its subscription")
             own[one["subscription"]] = _rule({k: v for k, v in one.items() if k != "subscription"})
         found = TrackSettings(
             self.key,
@@ -230,7 +230,7 @@ class DeltaSink(SinkTable, tag="delta"):
 
     made = Delta
     path: Annotated[Location, takes("a folder, or the URL of an object store")]
-    options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
+    options: Annotated[Options, takes("a table of strings, for delta-rs")] = field(
         default_factory=dict
     )
     replace: Replace = False
@@ -253,7 +253,7 @@ class ConsoleSink(SinkTable, tag="console"):
     """The standard output."""
 
     made = Console
-    rows: Annotated[Count, takes("how many rows to show")] = 20
+    rows: Annotated[Count, takes("number of rows to show")] = 20
 
 
 AnySink = ParquetSink | JsonSink | DeltaSink | CatalogSink | ConsoleSink | KafkaSink
@@ -264,7 +264,7 @@ class RejectedSettings(Table):
 
     path: Annotated[Location, takes("a folder for rejected rows, or the URL of a Delta table")]
     type: Literal["parquet", "delta"] = "parquet"
-    options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
+    options: Annotated[Options, takes("a table of strings, for delta-rs")] = field(
         default_factory=dict
     )
 
@@ -277,7 +277,7 @@ class RejectedSettings(Table):
 class Stream(Table):
     """Settings of streams."""
 
-    checkpoint: Annotated[Location, takes("the folder where Spark notes how far it is")]
+    checkpoint: Annotated[Location, takes("the folder where Spark keeps its progress")]
     trigger: Annotated[
         str,
         takes(
@@ -291,7 +291,7 @@ class Spark(Table):
     """Where to run."""
 
     master: Annotated[str | None, takes("a master URL such as 'local[4]'")] = None
-    conf: Annotated[Options, takes("a table of texts and numbers")] = field(default_factory=dict)
+    conf: Annotated[Options, takes("a table of strings and numbers")] = field(default_factory=dict)
 
 
 AnySource = Files | Rate | KafkaSource | TableSource
@@ -315,7 +315,7 @@ class Settings(Table):
     def problem(self) -> str | None:
         """Return what is wrong with keys that are of the right type, one by one or together."""
         if self.rejected and self.rejected.type != "delta" and "://" in self.rejected.path:
-            return "rejected.type: a URL takes a table\n  expected: type = 'delta'"
+            return "rejected.type: a URL requires a table\n  expected: type = 'delta'"
         for index, source in enumerate(self.source):
             if isinstance(source, TableSource) and (source.format is None) == (
                 source.catalog is None
@@ -330,12 +330,12 @@ class Settings(Table):
                 at = f"source[{index}].type"
                 yield f"{at}: the rate source has no end\n  expected: mode = 'stream'"
         if self.stream is not None:
-            yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
+            yield "stream: has no effect in a batch job\n  expected: mode = 'stream'"
         for index, subscription in enumerate(self.subscriptions):
             at = f"subscriptions[{index}]"
             for key in ("edits", "edits_source", "delta", "server", "keep_versions"):
                 if getattr(subscription, key) is not None:
-                    yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
+                    yield f"{at}.{key}: is only for streams\n  expected: mode = 'stream'"
             places = (
                 subscription.file,
                 subscription.table,
@@ -356,15 +356,15 @@ class Settings(Table):
                 yield f"{at}.table: give either a file or a table"
             others = (*whole, subscription.edits, subscription.edits_source)
             if subscription.delta is not None and any((*others, subscription.server)):
-                yield f"{at}.delta: the table has the whole set; leave out the other places of it"
+                yield f"{at}.delta: the table has the whole set; leave out the other sources of it"
             if subscription.server is not None and any(others):
-                yield f"{at}.server: it has the whole set; leave out the other places of it"
+                yield f"{at}.server: it has the whole set; leave out the other sources of it"
             if (subscription.server is None) != (subscription.server_space is None):
-                yield f"{at}.server_space: a server and its space go together"
+                yield f"{at}.server_space: give both a server and its space"
             if not any((*others, subscription.versions, subscription.delta, subscription.server)):
                 yield f"{at}.file: give a file, a table, a folder of versions, or a folder of edits"
             if "://" in self.stream.checkpoint:
-                needed = "a folder on a file system, as the checkpoint is none"
+                needed = "a folder on a file system, as the checkpoint isn't one"
                 if subscription.versions is None:
                     yield f"{at}.versions: is missing\n  expected: {needed}"
                 if subscription.edits_source is not None and subscription.edits is None:
@@ -375,8 +375,8 @@ class Settings(Table):
         is_remote = "://" in self.stream.checkpoint
         for index, step in enumerate(self.step):
             if isinstance(step, TrackStep) and step.state is None and is_remote:
-                needed = "a folder on a file system, as the checkpoint is none"
+                needed = "a folder on a file system, as the checkpoint isn't one"
                 yield f"step[{index}].state: is missing\n  expected: {needed}"
         for index, sink in enumerate(self.sink):
             if getattr(sink, "replace", False):
-                yield f"sink[{index}].replace: is for batch jobs\n  expected: mode = 'batch'"
+                yield f"sink[{index}].replace: is only for batch jobs\n  expected: mode = 'batch'"

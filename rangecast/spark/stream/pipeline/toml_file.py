@@ -44,7 +44,7 @@ def read_toml(path: str | Path, kind: type[T]) -> T:
 
     def locate(wanted: type, document: Any) -> Any:
         if not isinstance(document, str):
-            raise TypeError("not a text")
+            raise TypeError("not a string")
         is_url = wanted is Location and "://" in document
         return wanted(document if is_url else (file.parent / document).resolve())
 
@@ -84,17 +84,15 @@ def _explained(message: str, kind: type, value_: Any) -> str:
         known = _keys(types, value_)
         name, key = f"{name}.{named[2]}".removeprefix("."), named[2]
         if named[1] == "contains":
-            return f"{name}: means nothing here: {did_you_mean(key, list(known))}"
+            return f"{name}: unknown key: {did_you_mean(key, list(known))}"
         return f"{name}: is missing\n  expected: {known[key][0]}"
     name = name.removeprefix(".")
     choices = [str(choice) for kind in types for choice in _choices(kind)]
     if choices and isinstance(value_, str):
-        return (
-            f"{name}: there is no {value_!r}: {did_you_mean(value_, choices)}\n  expected: {what}"
-        )
+        return f"{name}: unknown {value_!r}: {did_you_mean(value_, choices)}\n  expected: {what}"
     is_tables = isinstance(value_, list) and value_ and isinstance(value_[0], dict)
     text = f"{len(value_)} tables" if is_tables else abbreviate(value_)
-    return f"{name}: can't be used\n  given: {text}\n  expected: {what}"
+    return f"{name}: invalid value\n  given: {text}\n  expected: {what}"
 
 
 _Opened = tuple[str, list[Any]]

@@ -137,9 +137,9 @@ class _Batches(Sink):
         for name in columns.names:
             if name.lower() == _BATCH:
                 raise UsageError(
-                    f"{self.name}: the column {name!r} can't be written: readers take the number "
-                    "of the batch for it, which the folder is named by\n"
-                    "  hint: give it another name by `columns` of the source"
+                    f"{self.name}: the column {name!r} can't be written: it would clash with the "
+                    "batch number in the folder's name\n"
+                    "  hint: rename it with `columns` of the source"
                 )
         check_partitions(columns, self._partition_by, self.name)
 
@@ -155,7 +155,7 @@ class _Batches(Sink):
         if held != listed:
             raise UsageError(
                 f"{self.name}: its batches have the columns {held}; given: {listed}\n"
-                "  hint: write to a new folder with a new checkpoint, or undo the change of the "
+                "  hint: write to a new folder with a new checkpoint, or revert the change of the "
                 "step (its type, output or kept columns)"
             )
         by = ", ".join(self._partition_by)
@@ -235,7 +235,7 @@ def partition_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns to partition by."""
     if isinstance(names, str):
         raise UsageError(
-            f"partition_by is a list of columns\n  given: str {names!r}\n"
+            f"partition_by must be a list of columns\n  given: str {names!r}\n"
             f"  hint: give partition_by=[{names!r}]"
         )
     return tuple(names)
@@ -246,15 +246,14 @@ def check_partitions(columns: StructType, partition_by: Sequence[str], name: str
     need_among(partition_by, columns.names, f"{name}: partition_by: the rows")
     if partition_by and len(partition_by) == len(columns.names):
         raise UsageError(
-            f"{name}: partition_by names all columns of the rows\n"
-            "  hint: leave at least one of them to the files"
+            f"{name}: partition_by names all columns of the rows\n  hint: leave at least one out"
         )
     for column in partition_by:
         kind = columns[column].dataType.simpleString()
         if kind not in _PARTITION_TYPES:
             raise UsageError(
                 f"{name}: partition_by: the column {column!r} has the type {kind}; expected: "
-                f"{', '.join(_PARTITION_TYPES)}\n  hint: cast it by `columns` of the source"
+                f"{', '.join(_PARTITION_TYPES)}\n  hint: cast it with `columns` of the source"
             )
 
 
@@ -274,8 +273,8 @@ def with_ids(
             answers = settled("bigint" if whole else "string")
             if answers == "bigint" and not whole and batch.subscriptions:
                 raise UsageError(
-                    f"{sink}: holds subscriptions with integers as ids, and version "
-                    f"{batch.version} has texts\n  hint: write to a new place"
+                    f"{sink}: contains subscriptions with integer ids, but version "
+                    f"{batch.version} has strings\n  hint: write to a new path"
                 )
             kind = _TYPES[form.format(answers)]
         fields.append(StructField(field.name, kind))
@@ -287,8 +286,8 @@ def _need_all_rows(staged: Path, rows_of: Callable[[Path], int], rows: int) -> N
     there = sum(rows_of(path) for path in staged.rglob("part-*") if path.stat().st_size)
     if there != rows:
         raise FileError(
-            f"{staged}: {rows:,} rows were written, and {there:,} of them are there\n"
-            "  hint: give a folder on a file system that the driver and all workers mount"
+            f"{staged}: {rows:,} rows were written, but only {there:,} were found\n"
+            "  hint: use a folder on a file system that the driver and all workers mount"
         )
 
 

@@ -108,7 +108,7 @@ class Delta(FileSink):
             import deltalake  # noqa: F401
         except ModuleNotFoundError:
             raise UsageError(
-                "a Delta table needs delta-rs, which isn't installed\n"
+                "a Delta table requires delta-rs, which isn't installed\n"
                 "  hint: pip install 'rangecast[delta]'"
             ) from None
         with self._errors():
@@ -135,9 +135,9 @@ class Delta(FileSink):
         others = [field for field in noted if BATCH_JOB not in field]
         if others:
             raise UsageError(
-                f"{self.name}: holds the batches of another stream, {others[0]}; this one is "
+                f"{self.name}: contains the batches of another stream, {others[0]}; this one is "
                 f"{stream}, and would write all its events again\n"
-                "  hint: go on with the old checkpoint, write to a new table, or say that several "
+                "  hint: continue with the old checkpoint, write to a new table, or let several "
                 "streams share this one (shared = true)"
             )
 
@@ -226,8 +226,8 @@ class Delta(FileSink):
             path = Path(self.name) / file.name
             if not path.exists():
                 raise FileError(
-                    f"{self.name}: a worker wrote {file.name}, and it isn't there\n"
-                    "  hint: give a folder that the driver and all workers mount, or a URL"
+                    f"{self.name}: a worker wrote {file.name}, but it can't be found\n"
+                    "  hint: use a folder that the driver and all workers mount, or a URL"
                 )
             sync_file(path)
         sync_folder(Path(self.name))

@@ -89,9 +89,9 @@ def _unsupported(table: DeltaTable, *, replace: bool) -> Iterator[str]:
     for feature in sorted(features - _KNOWN_FEATURES):
         yield f"the writer feature {feature}"
     if replace and configuration.get("delta.appendOnly", "false").lower() == "true":
-        yield "delta.appendOnly set, so that nothing in it can be replaced"
+        yield "delta.appendOnly set, so its rows can't be replaced"
     if replace and "deletionVectors" in features:
-        yield "deletion vectors, so that its rows can't be replaced"
+        yield "deletion vectors, so its rows can't be replaced"
 
 
 def _metadata(definition: Any, path: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:

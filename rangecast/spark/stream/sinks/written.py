@@ -251,8 +251,8 @@ def _partition_text(value: Any, column: str, target: Target) -> str | None:
     """Return a value as Delta writes it in its log."""
     if value == "":
         raise UsageError(
-            f"{target.name}: the partition column {column!r} has an empty text, which a "
-            f"{'folder' if target.by_folder else 'Delta table'} can't tell from null\n"
+            f"{target.name}: the partition column {column!r} has an empty string, which a "
+            f"{'folder' if target.by_folder else 'Delta table'} can't distinguish from null\n"
             "  hint: partition by another column"
         )
     if isinstance(value, bool):
@@ -264,8 +264,8 @@ def _check_nulls(columns: dict[str, pa.Array], target: Target) -> None:
     for name in target.not_null:
         if columns[name].null_count:
             raise UsageError(
-                f"{target.name}: the column {name!r} is NOT NULL, and a row has null there\n"
-                "  hint: leave such events out, or give the column a value by an expression"
+                f"{target.name}: the column {name!r} is NOT NULL, but a row has null there\n"
+                "  hint: filter such events out, or give the column a value with an expression"
             )
 
 
