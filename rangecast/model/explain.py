@@ -31,6 +31,7 @@ from rangecast.model.shapes.verification.places import (
 from rangecast.model.shapes.words import distance_text, literals_of
 from rangecast.model.space import Space
 from rangecast.model.text.explain import compared as compared_text
+from rangecast.model.text.lacks import lacks_of_texts
 
 C128 = npt.NDArray[np.complex128]
 _DAY = 86_400e6
@@ -92,7 +93,16 @@ class Explanation:
 
 def failures(box: list[Line]) -> str:
     """Describe the conditions of a box that an event fails; empty if it matches."""
-    return "; ".join(f"{line.wanted} fails at {line.value}" for line in box if not line.holds)
+    return "; ".join(
+        f"{line.wanted} fails at {line.value}" + f" ({line.distance})" * _is_named(line)
+        for line in box
+        if not line.holds
+    )
+
+
+def _is_named(line: Line) -> bool:
+    """Return whether the distance of a line names what a text lacks."""
+    return line.distance.startswith("lacks ")
 
 
 def explain_match(
@@ -180,7 +190,8 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
 
     The result is complex, because NumPy orders complex numbers by real, then imaginary part. An
     attribute is off by gap / (gap + value), where value is at least 1 (a day for timestamps), so
-    the closer of two bounds counts less. An attribute without an order or a value is off by 1.
+    the closer of two bounds counts less. A text is off by the words that it lacks, n / (n + 1). An
+    attribute without an order or a value is off by 1.
     """
     off = (lo > point) | (point > hi)
     share = np.ones(off.shape)
@@ -205,7 +216,7 @@ def _lack_shapes(
 ) -> None:
     """Replace the lack of covering boxes by whether, and how far, a point is outside their shapes.
 
-    texts   axes of text patterns, which either match or do not
+    texts   axes of text patterns, whose words are counted that a text lacks
     """
     for axis, sides in zip(places.axes, places.coordinates, strict=True):
         some = np.flatnonzero(lo[:, axis] > -np.inf)
@@ -213,8 +224,8 @@ def _lack_shapes(
             continue
         off[some, axis] = ~words_hold(places, axis, lo[some, axis], point)
         if not sides:
-            if axis not in texts:
-                share[some, axis] = lacks(places, axis, lo[some, axis], point)
+            measure = lacks_of_texts if axis in texts else lacks
+            share[some, axis] = measure(places, axis, lo[some, axis], point)
             continue
         beside, xy = some[off[some, axis]], list(sides)
         if np.isfinite(point[xy]).all():

@@ -326,6 +326,32 @@ def test_what_lacks_is_named():
     assert engine.why_not({"title": "bike"})[0].subscription == "bikes"
 
 
+def test_the_verdict_names_the_missing_word_and_why_not_counts_it():
+    engine = Engine(Space([TextAttribute("title"), Number("price")]))
+    engine.subscribe("three", "words(title) has all ('old', 'blue', 'bike')")
+    engine.subscribe("two", "words(title) has all ('old', 'blue', 'red')")
+    engine.subscribe("one", "words(title) has all ('a', 'bike', 'red')")
+    engine.subscribe("has", "not words(title) has any ('car', 'bike')")
+    engine.subscribe("part", "title contains 'bike' and title contains 'boat' and price > 3")
+    event = {"title": "A red car", "price": 5}
+    missed = engine.why_not(event, 5)
+    assert [one.subscription for one in missed] == ["one", "has", "two", "part", "three"]
+    assert "(lacks 'bike')" in engine.why(event, "one").verdict
+    assert "(lacks 'blue', 'old')" in engine.why(event, "two").verdict
+    assert "(lacks 'bike'; lacks 'boat')" in engine.why(event, "part").verdict
+    texts = ["a red bike", "old", "", "the car", None]
+    words = {"three": ("old", "blue", "bike"), "two": ("old", "blue", "red")}
+    for text in texts:
+        lacked = {
+            name: 9 if text is None else sum(word not in text.split() for word in some)
+            for name, some in words.items()
+        }
+        names = [one.subscription for one in engine.why_not({"title": text}, 5)]
+        if lacked["three"] != lacked["two"]:
+            least = min(lacked, key=lambda name: lacked[name])
+            assert names.index(least) == min(names.index(name) for name in lacked)
+
+
 def test_what_is_always_verified_is_named():
     engine = Engine(Space([TextAttribute("title"), Number("price")]))
     engine.subscribe("prefix", "title like 'Re%d'")

@@ -12,7 +12,8 @@ from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.display import cut
 from rangecast.model.filters.grammar import Condition, read
 from rangecast.model.text.conditions import read_literal
-from rangecast.model.text.forms import readable, spaced, words_in
+from rangecast.model.text.containment import parts_of
+from rangecast.model.text.forms import RAW, fold, readable, spaced, words_in
 from rangecast.model.text.programs import text_holds
 
 _SHOWN = 60
@@ -53,6 +54,12 @@ def _lacking(literal: str, text: str) -> str:
     node = read(literal, ())
     assert isinstance(node, Condition)
     term = node.terms[0]
+    if node.form == "text" and term.kind == "like" and not node.negated:
+        (atom,) = parts_of(literal).atoms
+        held = text if atom.form == RAW else fold(text)
+        runs = [run for run in atom.runs() if run not in held]
+        if runs:
+            return f"lacks {_named(runs)}"
     if node.form != "text" or term.kind not in ("all", "any"):
         return f"{cut(literal, _SHOWN)} fails"
     phrases = [str(word[1:-1]) for word in term.values]
@@ -64,5 +71,5 @@ def _lacking(literal: str, text: str) -> str:
 
 
 def _named(phrases: list[str]) -> str:
-    shown = ", ".join(f"'{phrase}'" for phrase in phrases[:5])
+    shown = ", ".join(f"'{cut(phrase, _SHOWN)}'" for phrase in phrases[:5])
     return shown + (f" and {len(phrases) - 5} more" if len(phrases) > 5 else "")

@@ -298,6 +298,26 @@ def text_holds(n: Any, first: int, kind: int, form: int, handle: float) -> int:
 
 
 @jit
+def lacking(n: Any, first: int, kind: int, form: int, handle: float) -> int:
+    """Return how many patterns of a program that asks for all of them a text fails.
+
+    Of any other program that fails, 1.
+    """
+    if text_holds(n, first, kind, form, handle) != 0:
+        return 0
+    if kind == SET or n[first + 1] == 0.0:
+        return 1
+    forms = integers_at(np.int64(handle))
+    own = RECORD * form
+    text, size = bytes_at(forms[own]), forms[own + 1]
+    failed, pattern = 0, first + 3
+    for _ in range(int(n[first])):
+        failed += not _pattern_holds(n, pattern, text, size, forms, own)
+        pattern += int(n[pattern - 1]) + 1
+    return failed
+
+
+@jit
 def sign(data: U8, starts: I64, sizes: I64, records: I64, form: int) -> None:
     """Write the signatures of texts, given their start in `data` and their length."""
     own = RECORD * form + 2
