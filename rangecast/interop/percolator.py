@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rangecast.errors import InvalidValueError, abbreviate, did_you_mean
 from rangecast.interop.export import ExportResult, Term, export, plain_number
+from rangecast.interop.geojson import rule_of_geometry
 from rangecast.interop.pattern_reader import kind_of
 from rangecast.interop.result import (
     ImportResult,
@@ -31,16 +33,21 @@ from rangecast.interop.rules import (
     like,
     negated,
     present,
+    text_of,
 )
 from rangecast.model.attributes.base import quoted
+from rangecast.model.attributes.places import Location
 from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.shapes.geometry import number_text
 from rangecast.model.space import Space
 from rangecast.model.text.forms import words_in
 
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_PLACES = ("geo_bounding_box", "geo_distance", "geo_polygon", "geo_shape")
 _QUERIES = (
     *("bool", "constant_score", "exists", "match", "match_all", "match_none", "match_phrase"),
-    *("prefix", "range", "term", "terms", "wildcard"),
+    *("prefix", "range", "term", "terms", "wildcard", *_PLACES),
 )
 _ANALYSED = (
     "has its own rules for comparing words: use match or match_phrase, one per field, in a bool"
@@ -49,10 +56,14 @@ _PART = (
     "compares parts of strings, while a subscription compares whole values: list them in terms, "
     "or put the part into a separate field and use term"
 )
-_PLACE = (
-    "compares shapes, while a subscription compares ranges: use a range per coordinate, or "
-    "import GeoJSON"
-)
+_METRES = {"mm": 0.001, "cm": 0.01, "m": 1.0, "km": 1000.0, "in": 0.0254, "ft": 0.3048}
+_METRES |= {"yd": 0.9144, "mi": 1609.344, "nmi": 1852.0, "NM": 1852.0}
+_LENGTH = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z]*)")
+_DEFAULTS = {"distance_type": "arc", "validation_method": "strict", "type": None, "_cache": None}
+_DEFAULTS |= {"ignore_unmapped": None}
+"""Options of geo queries: `None` if any value may be given, else the only one."""
+_CORNERS = {"top_left": ("left", "top"), "bottom_right": ("right", "bottom")}
+_CORNERS |= {"top_right": ("right", "top"), "bottom_left": ("left", "bottom")}
 _WITHOUT_COUNTERPART = {
     **dict.fromkeys(
         (
@@ -62,7 +73,6 @@ _WITHOUT_COUNTERPART = {
         _ANALYSED,
     ),
     **dict.fromkeys(("fuzzy", "regexp"), _PART),
-    **dict.fromkeys(("geo_bounding_box", "geo_distance", "geo_polygon", "geo_shape"), _PLACE),
     "script": "runs a script, which a subscription can't: add its result to the event as a field",
     "nested": "tests elements of an array, but an attribute has a single value: publish one event "
     "per element",
@@ -87,7 +97,8 @@ def read(source: str | Path | Mapping[str, Any], space: Space | None = None) -> 
 
     Fields of texts are taken as keywords: the whole text is compared, in its letters. `match` and
     `match_phrase` compare words, as `words(...)` of a filter does; on a field that the space
-    declares as a category, they compare the whole value.
+    declares as a category, they compare the whole value. Fields of geo queries are locations, with
+    the coordinates `<field>.lon` and `<field>.lat`.
     """
     data = load_json(source, "queries by id")
     hits = data.get("hits") if isinstance(data, Mapping) else None
@@ -125,6 +136,8 @@ def _rule(query: Any, path: str) -> Rule:
     if not isinstance(body, Mapping):
         raise UnsupportedRuleError(path, f"takes an object; given: {abbreviate(body)}")
     body = {key: value for key, value in body.items() if key not in _NO_MEANING}
+    if kind in _PLACES:
+        return _place(kind, body, path)
     if kind == "constant_score":
         _, inner = _only(body, path, "constant_score takes a filter", "filter")
         return _rule(inner, f"{path}.filter")
@@ -248,6 +261,118 @@ def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
         which = "all" if operator == "and" else "any"
         pattern = f"has {which} ({', '.join(map(quoted, words))})"
     return Test(name, path, "text", words=lambda text: text == given, patterns=(pattern,))
+
+
+def _place(kind: str, body: dict[str, Any], path: str) -> Test:
+    """Return the test of a geo query; its field is the key that is no option."""
+    distance = body.pop("distance", None) if kind == "geo_distance" else None
+    for key, only in _DEFAULTS.items():
+        option = body.pop(key, only)
+        if only is not None and str(option).lower() != only:
+            reason = f"{key} must be {only}; given: {abbreviate(option)}"
+            raise UnsupportedRuleError(path, reason)
+    name, wanted = _only(body, path, f"{kind} takes one field")
+    inverse = False
+    if kind == "geo_distance":
+        shape = _circle(_position(wanted, path), _metres(distance, path))
+    elif kind == "geo_bounding_box":
+        shape = _rectangle(_corners(wanted, path))
+    elif kind == "geo_polygon":
+        points = wanted.get("points") if isinstance(wanted, Mapping) else None
+        if not isinstance(points, list) or not points:
+            raise UnsupportedRuleError(path, f"must have points; given: {abbreviate(wanted)}")
+        ring = [list(_position(point, path)) for point in points]
+        shape = _within({"type": "Polygon", "coordinates": [[*ring, ring[0]]]}, path)
+    else:
+        shape, inverse = _geo_shape(wanted, path)
+    return Test(name, path, "location", shape=shape, inverse=inverse)
+
+
+def _circle(centre: tuple[float, float], metres: float) -> Callable[[Location], str]:
+    x, y, radius = map(number_text, (*centre, metres))
+    return lambda location: f"within({name_text(location.name)}, circle({x}, {y}, {radius} m))"
+
+
+def _rectangle(corners: tuple[float, float, float, float]) -> Callable[[Location], str]:
+    """Return a rectangle in degrees, which goes eastwards from its west side."""
+    west, south, east, north = map(number_text, corners)
+
+    def shape(location: Location) -> str:
+        x, y = (name_text(axis.name) for axis in location.coordinates)
+        joined = "or" if corners[0] > corners[2] else "and"
+        return f"({x} >= {west} {joined} {x} <= {east}) and {y} >= {south} and {y} <= {north}"
+
+    return shape
+
+
+def _within(geometry: Any, path: str) -> Callable[[Location], str]:
+    def shape(location: Location) -> str:
+        text = text_of(rule_of_geometry(geometry, location))
+        if not isinstance(text, str):
+            raise UnsupportedRuleError(path, "a geometry without shapes")
+        return text
+
+    return shape
+
+
+def _geo_shape(wanted: Any, path: str) -> tuple[Callable[[Location], str], bool]:
+    """Return the condition of a geo_shape, and whether it is negated."""
+    geometry = wanted.get("shape") if isinstance(wanted, Mapping) else None
+    if not isinstance(geometry, Mapping):
+        reason = f"must have an inline shape; given: {abbreviate(wanted)}"
+        raise UnsupportedRuleError(path, reason)
+    relation = str(wanted.get("relation", "intersects")).lower()
+    if relation not in ("intersects", "within", "disjoint"):
+        reason = f"relation must be intersects, within or disjoint; given: {abbreviate(relation)}"
+        raise UnsupportedRuleError(path, reason)
+    if str(geometry.get("type")).lower() != "envelope":
+        return _within(geometry, path), relation == "disjoint"
+    corners = geometry.get("coordinates")
+    if not isinstance(corners, list) or len(corners) != 2:
+        raise UnsupportedRuleError(path, "an envelope must have two positions")
+    (west, north), (east, south) = (_position(corner, path) for corner in corners)
+    return _rectangle((west, south, east, north)), relation == "disjoint"
+
+
+def _position(value: Any, path: str) -> tuple[float, float]:
+    """Return longitude and latitude of {lat, lon}, [lon, lat], 'lat,lon' or a GeoJSON point."""
+    numbers = value
+    if isinstance(value, Mapping):
+        is_point = value.get("type") == "Point"
+        numbers = value.get("coordinates") if is_point else [value.get("lon"), value.get("lat")]
+    elif isinstance(value, str):
+        numbers = [*reversed(value.split(","))]
+    with contextlib.suppress(TypeError, ValueError):
+        x, y = (float(number) for number in numbers if not isinstance(number, bool))
+        if abs(x) <= 180 and abs(y) <= 90:
+            return x, y
+    reason = f"a position must be such as {{'lat': 52.5, 'lon': 13.4}}; given: {abbreviate(value)}"
+    raise UnsupportedRuleError(path, reason)
+
+
+def _metres(value: Any, path: str) -> float:
+    found = _LENGTH.fullmatch(str(value).strip())
+    unit = found and (found[2] or "m")
+    if found is not None and unit in _METRES and found[1].count(".") <= 1 and found[1] != ".":
+        return float(found[1]) * _METRES[unit]
+    reason = f"the distance must be such as '5km'; given: {abbreviate(value)}"
+    raise UnsupportedRuleError(path, reason)
+
+
+def _corners(wanted: Any, path: str) -> tuple[float, float, float, float]:
+    """Return west, south, east and north of a bounding box."""
+    rest = dict(wanted) if isinstance(wanted, Mapping) else {}
+    sides: dict[str, float] = {}
+    for corner, (x, y) in _CORNERS.items():
+        if corner in rest:
+            sides[x], sides[y] = _position(rest.pop(corner), path)
+    for x, y in (("left", "top"), ("right", "bottom")):
+        if x in rest and y in rest:
+            sides[x], sides[y] = _position([rest.pop(x), rest.pop(y)], path)
+    if rest or len(sides) < 4:
+        reason = f"must have top_left and bottom_right; given: {abbreviate(wanted)}"
+        raise UnsupportedRuleError(path, reason)
+    return sides["left"], sides["bottom"], sides["right"], sides["top"]
 
 
 _PIECES = re.compile(r"\\.|.", re.DOTALL)

@@ -27,12 +27,14 @@ from rangecast.interop.rules import (
     Test,
     UnsupportedRuleError,
     Written,
+    settled_place,
     tests_of,
     text_of,
 )
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.column_names import RESERVED
 from rangecast.model.attributes.patterns import Text
+from rangecast.model.attributes.places import Location
 from rangecast.model.attributes.text import Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.filters.filter import Filter
@@ -69,12 +71,13 @@ _TYPES: dict[str, tuple[type[Attribute], ...]] = {
     "text": (String, Category, Hierarchy),
     "boolean": (Boolean,),
     "moment": (Timestamp,),
+    "location": (Location,),
 }
 """Attribute types that fit the operand of a test; a new attribute gets the first one."""
 _DIGITS = 400
 """Number of digits that no operand of a rule reaches."""
 _NOUNS = {"number": "a number", "integer": "a whole number", "text": "a text"}
-_NOUNS |= {"boolean": "true or false", "moment": "a moment"}
+_NOUNS |= {"boolean": "true or false", "moment": "a moment", "location": "a place"}
 
 
 @dataclass(frozen=True)
@@ -212,7 +215,7 @@ class _Attributes:
             raise UnsupportedRuleError(test.place, f"the space has no attribute {name!r}: {hint}")
         try:
             _check_utf8(name, test.place)
-            attribute = Text(name) if test.patterns else _TYPES[test.kind or "text"][0](name)
+            attribute = _new_attribute(test)
         except SpaceError as error:
             raise UnsupportedRuleError(test.place, str(error)) from None
         self._take_columns(test, attribute, columns)
@@ -224,6 +227,8 @@ class _Attributes:
         taken = [name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_probability"]
         if isinstance(attribute, Text):
             taken += [one.name for one in attribute.companions]
+        if isinstance(attribute, Location):
+            taken += [one.name for one in attribute.coordinates]
         for column in taken:
             other = columns.setdefault(column, name)
             if other != name:
@@ -238,6 +243,8 @@ class _Attributes:
             parts = tuple(self._settled(part, known) for part in rule.parts)
             return All(parts) if isinstance(rule, All) else Either(parts)
         attribute = known.get(rule.name)
+        if isinstance(attribute, Location):
+            return settled_place(rule, attribute)
         listed = None if attribute is None else listed_texts(attribute)
         if rule.words is not None:
             if listed is None and isinstance(attribute, Text) and rule.patterns:
@@ -277,6 +284,13 @@ class _Attributes:
             for name in self._untyped
             if name not in self._known
         ]
+
+
+def _new_attribute(test: Test) -> Attribute:
+    name = test.name
+    if test.kind == "location":
+        return Location(name, longitude=f"{name}.lon", latitude=f"{name}.lat", earth="sphere")
+    return Text(name) if test.patterns else _TYPES[test.kind or "text"][0](name)
 
 
 def listed_texts(attribute: Attribute) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rangecast.model.attributes.base import quoted
+from rangecast.model.attributes.places import Location
 from rangecast.model.filters.lexer import name_text
 
 
@@ -25,7 +26,7 @@ class UnsupportedRuleError(Exception):
         self.reason = reason
 
 
-Kind = Literal["number", "integer", "text", "boolean", "moment"]
+Kind = Literal["number", "integer", "text", "boolean", "moment", "location"]
 """Operand type of a test."""
 
 
@@ -44,6 +45,8 @@ class Test:
     patterns: tuple[str, ...] = ()
     """The same for attributes of type text: conditions without the name, any of which holds. One
     that begins with `has` is on words."""
+    shape: Callable[[Location], str] | None = None
+    """Condition on a location, as a filter writes it."""
     inverse: bool = False
     """Whether the matching values are all the others."""
     missing: bool = False
@@ -148,6 +151,16 @@ def _patterns_text(name: str, test: Test) -> str:
         for pattern in test.patterns
     )
     return f"not ({text})" if test.inverse else text
+
+
+def settled_place(test: Test, location: Location) -> Rule:
+    """Return a test of a location, or of its presence, as a rule about its coordinates."""
+    longitude = location.coordinates[0].name
+    if test.shape is None:
+        return replace(test, name=longitude)
+    text = test.shape(location)
+    text = f"not ({text})" if test.inverse else text
+    return Written(f"({text}) or {name_text(longitude)} is null" if test.missing else text)
 
 
 def like(text: str, before: str = "", after: str = "", *, ignores_case: bool = False) -> str:

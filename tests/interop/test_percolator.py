@@ -1,15 +1,18 @@
 """Percolator queries: a plain evaluator of their meaning and our answers agree."""
 
+import math
+import random
 import re
 from datetime import UTC, datetime
 
 import pytest
+import shapely
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Engine, Number, Space, String
 from rangecast.errors import UsageError
-from rangecast.interop import percolator
+from rangecast.interop import flatten, percolator
 from tests.interop.test_import import agree, matches, rejection, same_after_the_way_back
 from tests.support.examples import examples
 
@@ -163,7 +166,22 @@ def test_prefixes_and_wildcards_are_exact():
         ({"match": {"a": {"query": "x", "fuzziness": 1}}}, "query.match", "takes a query here"),
         ({"match": {"a": {"query": "x", "operator": "xor"}}}, "query.match", "takes or, and"),
         ({"match_phrase": {"a": {"query": "x", "slop": 2}}}, "query.match_phrase", "takes a query"),
-        ({"geo_distance": {"a": "1,2"}}, "query.geo_distance", "use a range per coordinate"),
+        ({"geo_distance": {"a": "1,2"}}, "query.geo_distance", "distance must be such as '5km'"),
+        ({"geo_distance": {"distance": "5 miles", "a": [1, 2]}}, "query.geo_distance", "such as"),
+        ({"geo_distance": {"distance": 5, "a": "u33d"}}, "query.geo_distance", "position must be"),
+        (
+            {"geo_distance": {"distance": 5, "a": [1, 2], "distance_type": "plane"}},
+            "query.geo_distance",
+            "distance_type must be arc",
+        ),
+        ({"geo_bounding_box": {"a": {"top": 5}}}, "query.geo_bounding_box", "must have top_left"),
+        ({"geo_polygon": {"a": {}}}, "query.geo_polygon", "must have points"),
+        ({"geo_shape": {"a": {"indexed_shape": {}}}}, "query.geo_shape", "an inline shape"),
+        (
+            {"geo_shape": {"a": {"shape": {"type": "Point"}, "relation": "contains"}}},
+            "query.geo_shape",
+            "relation must be",
+        ),
         ({"script": {"script": "x"}}, "query.script", "result to the event as a field"),
         ({"nested": {"path": "a"}}, "query.nested", "publish one event per element"),
         ({"trem": {"a": "x"}}, "query.trem", "has no exact counterpart: did you mean 'term'"),
@@ -285,3 +303,67 @@ def test_words_are_those_of_filters():
         assert found == [name for name, held in expected.items() if held]
     typed = percolator.read({"a": queries["any"]}, Space([String("title")]))
     assert "declare it as a text, a category" in typed.rejected[0].reason
+
+
+def test_places_are_those_of_geo_queries():
+    """Against shapely on degrees, and the haversine formula on the sphere of Lucene."""
+    square = [[10, 50], [12, 50], [12, 52], [10, 52]]
+    ring = [{"lon": x, "lat": y} for x, y in square[:3]]
+    box = {"top_left": [170, 60], "bottom_right": {"lat": 40, "lon": -170}}
+    queries = {
+        "circle": {"geo_distance": {"distance": "150km", "at": "51,11", "_name": "x"}},
+        "miles": {"geo_distance": {"distance": "10mi", "at": [11, 51], "distance_type": "ARC"}},
+        "box": {"geo_bounding_box": {"at": {"top": 52, "left": 10, "bottom": 50, "right": 12}}},
+        "across": {"geo_bounding_box": {"at": box, "validation_method": "STRICT"}},
+        "triangle": {"geo_polygon": {"at": {"points": ring}}},
+        "shape": {
+            "geo_shape": {
+                "at": {"shape": {"type": "Polygon", "coordinates": [[*square, square[0]]]}}
+            }
+        },
+        "disjoint": {
+            "geo_shape": {
+                "at": {
+                    "shape": {"type": "envelope", "coordinates": [[10, 52], [12, 50]]},
+                    "relation": "disjoint",
+                }
+            }
+        },
+        "not": {"bool": {"must_not": [{"geo_polygon": {"at": {"points": ring}}}]}},
+        "there": {"exists": {"field": "at"}},
+        "both": {"bool": {"filter": [{"term": {"kind": "a"}}, {"exists": {"field": "at"}}]}},
+    }
+    imported = percolator.read(queries)
+    assert not imported.rejected
+    assert (imported.space["at"].type, imported.space["at"].model) == ("location", "sphere")
+    engine = Engine(imported.space)
+    engine.subscribe_many(imported.subscriptions)
+    r = random.Random(3)
+    triangle, filled = shapely.Polygon(square[:3]), shapely.Polygon(square)
+    for _ in range(500):
+        x, y = r.choice([(r.uniform(9, 13), r.uniform(49, 53)), (r.uniform(-180, 180), 50.5)])
+        away = haversine(x, y, 11, 51)
+        if min(abs(away - 150_000), abs(away - 16_093.44)) < 1:
+            continue
+        inside = filled.covers(shapely.Point(x, y))
+        expected = {
+            "circle": away <= 150_000,
+            "miles": away <= 16_093.44,
+            "box": inside,
+            "across": abs(x) >= 170 and 40 <= y <= 60,
+            "triangle": triangle.covers(shapely.Point(x, y)),
+            "shape": inside,
+            "disjoint": not inside,
+            "not": not triangle.covers(shapely.Point(x, y)),
+            "there": True,
+            "both": False,
+        }
+        found = engine.match(flatten({"at": {"lon": x, "lat": y}}))
+        assert {*found} == {name for name, holds in expected.items() if holds}
+    assert engine.match({"kind": "a"}) == ["not"]
+
+
+def haversine(x1, y1, x2, y2):
+    x1, y1, x2, y2 = map(math.radians, (x1, y1, x2, y2))
+    half = math.sin((y2 - y1) / 2) ** 2 + math.cos(y1) * math.cos(y2) * math.sin((x2 - x1) / 2) ** 2
+    return 2 * 6_371_008.7714 * math.asin(math.sqrt(half))
