@@ -150,7 +150,8 @@ class Engine(LiveSet):
 
     def _checked(self, points: F64) -> F64:
         coordinates = np.asarray(points, np.float64, order="C")
-        if coordinates.ndim != 2 or coordinates.shape[1] != len(self.space) or has_nan(coordinates):
+        is_shaped = coordinates.ndim == 2 and coordinates.shape[1] == len(self.space)
+        if not is_shaped or (self._on_device is None and has_nan(coordinates)):
             raise UsageError(
                 f"points must have the shape (events, {len(self.space)}) and contain no NaN; "
                 f"given: {coordinates.shape}"
@@ -324,7 +325,15 @@ class Engine(LiveSet):
     ) -> Rankings:
         """Return the top k subscriptions of each encoded event, (events, d)."""
         view = self._view
-        query = Query.of((points, points), len(self.space), k, None, combine, relaxed=relaxed)
+        query = Query.of(
+            (points, points),
+            len(self.space),
+            k,
+            None,
+            combine,
+            relaxed=relaxed,
+            on_device=self._on_device is not None,
+        )
         return Rankings(self._best(view, query), None, None, view.rows)
 
     def _rank(self, view: View, parts: Parts, options: RankOptions) -> Best:

@@ -121,7 +121,6 @@ class DeviceBoxes:
         self._filed_as = np.full(self.dimensions, -1, np.int32)
         self._filed_as[filed] = np.arange(len(filed))
         self.kernels = self.runtime.compile(self.shape)
-        self.axis_of = upload(self.runtime, filed, np.int32)
         self.filed_as = upload(self.runtime, self._filed_as, np.int32)
         self.tables = tuple(upload(self.runtime, each, each.dtype) for each in self.edges)
         self._plans: dict[int, tuple[KeyPlan, DeviceArray, DeviceArray]] = {}

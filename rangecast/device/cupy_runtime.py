@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -132,3 +133,12 @@ class CupyRuntime:
     def synchronize(self) -> None:
         """Wait for the current stream."""
         self._cupy.cuda.get_current_stream().synchronize()
+
+    def capture(self, stream: Any, work: Callable[[], object]) -> Callable[[], None]:
+        """Record the launches of some work as a CUDA graph; return a call that launches it."""
+        stream.begin_capture()
+        try:
+            work()
+        finally:
+            graph = stream.end_capture()
+        return partial(graph.launch, stream)

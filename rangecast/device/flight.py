@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 from rangecast.device.runtime import DeviceArray, Runtime
 from rangecast.device.source import EVENTS
-from rangecast.kernels.arrays import F64, AnyArray
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import AnyArray
+
+HEADER = 5
+"""Numbers that a search sends to the host (`cuda/finish.cu`); the last one tells NaN."""
+_MET, _LONGEST, _MOST, _TOTAL, HAS_NAN = range(HEADER)
 
 
 class Slot:
@@ -20,6 +25,8 @@ class Slot:
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
         self.stream = runtime.new_stream()
+        self.version = 0
+        """Changes whenever a buffer is replaced."""
         self._arrays: dict[tuple[str, str], Any] = {}
         self._views: dict[tuple[str, str], Any] = {}
         """Those of them that were taken last, and their shapes."""
@@ -44,6 +51,7 @@ class Slot:
         if held is None or held.size < size:
             self._arrays[name] = self._views[name] = None
             held = self._arrays[name] = make(max(1, size), dtype)
+            self.version += 1
         view = held[:size].reshape(shape)
         self._views[name] = shape, view
         return view
@@ -55,7 +63,7 @@ class Flight:
 
     slot: Slot
     first: int
-    points: F64
+    events: int
     tiles: int
     splits: int
     room: int
@@ -68,28 +76,48 @@ class Flight:
     starts: DeviceArray
     offsets: DeviceArray
     header: AnyArray
-    """Boxes that met tiles, the longest list, all matches: once the stream was waited for."""
+    """Written by the search: valid once the stream was waited for."""
     copy: AnyArray | None
     """The offsets in the host's memory, if they were asked for."""
+    unique_header: AnyArray | None = None
+    """The header of what is left once each subscription is listed once."""
     out: list[Any] = field(default_factory=list)
-
-    @property
-    def events(self) -> int:
-        return len(self.points)
 
     @property
     def padded(self) -> int:
         return self.tiles * EVENTS
 
     @property
+    def met(self) -> int:
+        """Boxes that met the hulls of tiles."""
+        return int(self.header[_MET])
+
+    @property
     def longest(self) -> int:
-        return int(self.header[1])
+        """Matches in the longest list."""
+        return int(self.header[_LONGEST])
+
+    @property
+    def most(self) -> int:
+        """Matches of the event that has the most."""
+        return int(self.header[_MOST])
 
     @property
     def total(self) -> int:
-        return int(self.header[2])
+        """Matches, by box."""
+        return int(self.header[_TOTAL])
+
+    @property
+    def total_unique(self) -> int:
+        """Matches, by subscription."""
+        return self.total if self.unique_header is None else int(self.unique_header[_TOTAL])
 
     @property
     def has_room(self) -> bool:
         """Whether all matches fit into the lists."""
         return self.longest <= self.room
+
+    def check(self) -> None:
+        """Raise an error if an event holds NaN, once the stream was waited for."""
+        if self.header[HAS_NAN]:
+            raise UsageError("points must not contain NaN")

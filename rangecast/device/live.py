@@ -102,7 +102,11 @@ class DeviceSet:
         boxes = self._boxes
         search = self._idle.pop() if self._idle else Search(boxes, self._seen)
         with self.runtime.device():
-            yield search
+            try:
+                yield search
+            except BaseException:  # its buffers are freed: nothing may still write to them
+                search.wait()
+                raise
         if self._boxes is boxes:
             self._idle.append(search)
 
@@ -116,11 +120,11 @@ class DeviceSet:
         with self._searching() as search:
             return search.counts(points)
 
-    def best(self, points: F64, k: int) -> Iterator[tuple[int, Best]]:
-        """Yield (first event, top k) piece by piece."""
+    def best(self, points: F64, k: int) -> Best:
+        """Return the top k of each event."""
         assert self._boxes is not None
         assert self._arrays is not None
         with self.turn, self._working():
             self._boxes.rank_by(self._arrays.scores, self._arrays.arrival)
         with self._searching() as search:
-            yield from search.best(points, k)
+            return search.best(points, k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -75,6 +76,12 @@ class Runtime(Protocol):
 
     def synchronize(self) -> None:
         """Wait for the current stream."""
+
+    def capture(self, stream: Any, work: Callable[[], object]) -> Callable[[], None]:
+        """Record the launches of some work on the current stream; return a call that does them.
+
+        The work allocates nothing and waits for nothing; pointers and numbers stay as they are.
+        """
 
 
 def upload(runtime: Runtime, array: npt.ArrayLike, dtype: npt.DTypeLike) -> DeviceArray:

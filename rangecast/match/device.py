@@ -15,8 +15,7 @@ import numpy as np
 
 from rangecast.device.devices import check_device
 from rangecast.device.live import DeviceSet
-from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, has_nan
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.match.result import BUFFER, MatchRows, joined
 from rangecast.model.boxes import Boxes, as_points
 from rangecast.model.sets.rowstore import append, no_rows
@@ -92,8 +91,9 @@ class OnDevice:
 
 
 def pieces_on_device(held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
-    """Return the matches of events in the chunks that the device returns, at least one."""
-    if has_nan(points):
-        raise UsageError("points must not contain NaN")
+    """Return the matches of events in the chunks that the device returns, at least one.
+
+    The device rejects NaN.
+    """
     found = tuple(MatchRows(offsets, rows) for _, offsets, rows in held.matches(points))
     return found or (NO_MATCHES,)

@@ -18,7 +18,7 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import append, no_rows
 from rangecast.rank.liveness import ALL, Liveness
-from rangecast.rank.result import Best, checked, new_best
+from rangecast.rank.result import Best, checked
 
 NOT_ON_A_DEVICE = (
     "a device only ranks by score, without relaxed ranking, spans, shapes or texts\n"
@@ -78,14 +78,4 @@ class OnDevice:
 
 def best_of(held: DeviceSet, points: F64, k: int) -> Best:
     """Return the top k of each event, found on a device."""
-    pieces = [piece for _, piece in held.best(points, k)]
-    if len(pieces) == 1:
-        rows, scores, counts = pieces[0]
-        return Best(rows, scores, counts.astype(np.int64))
-    best = Best(*new_best(len(points), k))
-    first = 0
-    for piece in pieces:
-        some = slice(first, first + len(piece.counts))
-        best.rows[some], best.scores[some], best.counts[some] = piece
-        first = some.stop
-    return best
+    return Best(*held.best(points, k))

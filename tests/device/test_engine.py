@@ -125,6 +125,16 @@ def test_what_a_device_does_not_do():
         Engine(plane(), device="cuda", index="slabs")
 
 
+def test_points_with_nan_are_rejected():
+    gpu = Engine(plane(), device="cuda")
+    gpu.subscribe("a", "x < 5")
+    points = np.array([[1.0, 2.0], [1.0, np.nan]])
+    for ask in (gpu.match_points, gpu.rank_points):
+        assert len(ask(points[:1])) == 1
+        with pytest.raises(UsageError, match="NaN"):
+            ask(points)
+
+
 def test_what_is_missing_is_said(monkeypatch):
     """Without CuPy, and with one that finds no GPU."""
     monkeypatch.undo()

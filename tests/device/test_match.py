@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from rangecast.device import devices, search
+from rangecast.device import devices, search, small, stages
 from rangecast.errors import UsageError
 from rangecast.match.device import OnDevice
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
+from tests.device.conftest import ON_GPU
 from tests.support import adversarial, strategies
 from tests.support.conformance import as_sets, check_matcher, streamed
 from tests.support.cuda_emulator import EmulatedRuntime
@@ -97,16 +98,64 @@ def test_pieces_in_flight(monkeypatch):
     agree(OnDevice(plain[0]).match(plain[1]), *plain)
 
 
+def test_pieces_begin_small(monkeypatch):
+    monkeypatch.setattr(search, "_FIRST_PIECE", 32)
+    monkeypatch.setattr(search, "_FIRST_IDS", 1)
+    monkeypatch.setattr(search, "_MAX_PIECE", 128)
+    monkeypatch.setattr(search, "_SMALL", 16)
+    boxes, points = hard_case(18, 300, 400, 3, 3, 40)
+    index = OnDevice(boxes)
+    sizes = [len(piece.offsets) - 1 for piece in index.pieces(points)]
+    assert sizes == [32, 64, 128, 128, 48]
+    agree(index.match(points), boxes, points)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_batches_of_a_known_shape_are_replayed(monkeypatch, emulator, several):
+    """Two shapes in turn, an edit between them; then more matches than there is room for."""
+    monkeypatch.setattr(small, "_MAX_SHAPES", 3)
+    boxes, points = hard_case(19, 300, 150, 2, 2, 30, several=several)
+    index = OnDevice(boxes)
+    for _ in range(3):
+        for some in (points[:40], points[40:110], points[110:]):
+            agree(index.match(some), boxes, some)
+    if not ON_GPU:
+        assert emulator.replays >= 4
+    index.apply(boxes.take([]), np.arange(0, boxes.rows, 2))
+    for some in (points[:40], points[:40], points[:40]):
+        right = Scan(boxes).match(some)
+        np.testing.assert_array_equal(index.match(some).rows, right.rows[right.rows % 2 == 1])
+    index.set._seen.longest = index.set._seen.mean = 0.0
+    full = index.match(np.repeat(points[:1], 40, axis=0))
+    assert len(full.rows) == 40 * np.count_nonzero(Scan(boxes).match(points[:1]).rows % 2)
+
+
+@pytest.mark.parametrize("events", [1, 30, 90])
+def test_nan_is_an_error(monkeypatch, events):
+    monkeypatch.setattr(search, "_SMALL", 60)
+    boxes, points = hard_case(22, 50, events, 3, 1, 30)
+    index = OnDevice(boxes)
+    agree(index.match(points), boxes, points)
+    wrong = points.copy()
+    wrong[-1, 2] = np.nan
+    for ask in (index.match, index.count, lambda given: list(index.stream(given))):
+        with pytest.raises(UsageError, match="points must not contain NaN"):
+            ask(wrong)
+    agree(index.match(points), boxes, points)
+
+
 def test_lists_of_boxes_for_tiles_together(monkeypatch):
-    monkeypatch.setattr(search, "_TOGETHER", 2)
-    monkeypatch.setattr(search, "_SELECTIVE", 0.5)
+    monkeypatch.setattr(stages, "_TOGETHER", 2)
+    monkeypatch.setattr(stages, "LISTED_TILES", 4)
+    monkeypatch.setattr(search, "LISTED_TILES", 4)
+    monkeypatch.setattr(stages, "_SELECTIVE", 0.5)
     rng = np.random.default_rng(3)
     lo = rng.random((1500, 2))
     boxes = Boxes.of(lo, lo + 0.01)
     points = rng.random((4200, 2))
     index = OnDevice(boxes)
     agree(index.match(points), boxes, points)
-    assert index.set._seen.met < search._SELECTIVE
+    assert index.set._seen.met < stages._SELECTIVE
     agree(index.match(points), boxes, points)
 
 
@@ -143,7 +192,7 @@ def test_edits_are_writes():
 
 def test_points_are_checked():
     index = OnDevice(Boxes.of([[0.0, 0.0]], [[1.0, 1.0]]))
-    with pytest.raises(UsageError, match="no NaN"):
+    with pytest.raises(UsageError, match="must not contain NaN"):
         index.match(np.array([[np.nan, 1.0]]))
     with pytest.raises(UsageError, match="shape"):
         index.match(np.zeros((1, 3)))

@@ -76,21 +76,28 @@ extern "C" __global__ void code_boxes(int first_box, int boxes, const u8* __rest
     for (int w = 0; w < AXIS_WORDS; ++w) box_axes[box * AXIS_WORDS + w] = axes[w];
 }
 
-// A thread per value of a filed attribute: its fine code, and its coarse cell. -inf, which no
+// A thread per value: if its attribute is filed, its fine code and its coarse cell. -inf, which no
 // attribute has but an array may hold, gets code 0: in doubt with every box that is open below.
 // It also clears what later kernels add to; and where `order` is given, events keep their own.
+//
+//   points     may lie in the host's memory: then `copy` takes them, for later kernels
+//   has_nan    set to 1 if some value is NaN, in the host's memory
 extern "C" __global__ void code_events(const double* __restrict__ points, int events, int dimensions,
-        int filed, const int* __restrict__ axis_of, const double* __restrict__ edges,
+        int filed, const int* __restrict__ filed_as, const double* __restrict__ edges,
         const int* __restrict__ first_edge, const u16* __restrict__ coarse_of,
         u16* __restrict__ fine, u16* __restrict__ cells, int* __restrict__ order,
-        u64* __restrict__ work, i64* __restrict__ offsets) {
+        u64* __restrict__ work, i64* __restrict__ offsets, double* __restrict__ copy, u64* has_nan) {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (i64)events * filed) return;
-    if (i == 0) work[0] = work[1] = offsets[0] = 0;
-    const int a = (int)(i % filed), from = first_edge[a];
-    if (order && a == 0) order[i / filed] = (int)(i / filed);
-    const double value = points[i / filed * dimensions + axis_of[a]];
-    const int c = cell_of(edges + from, first_edge[a + 1] - from, value);
-    fine[i] = value == -infinity() ? 0 : 2 * c + 1;
-    cells[i] = coarse_of[from + 2 * a + c];
+    if (i >= (i64)events * dimensions) return;
+    if (i == 0) work[0] = work[1] = work[2] = offsets[0] = 0;
+    const i64 event = i / dimensions;
+    const int axis = (int)(i - event * dimensions), a = filed_as[axis];
+    const double value = points[i];
+    if (copy) copy[i] = value;
+    if (order && axis == 0) order[event] = (int)event;
+    if (value != value) *has_nan = 1;
+    if (a < 0) return;
+    const int from = first_edge[a], c = cell_of(edges + from, first_edge[a + 1] - from, value);
+    fine[event * filed + a] = value == -infinity() ? 0 : 2 * c + 1;
+    cells[event * filed + a] = coarse_of[from + 2 * a + c];
 }

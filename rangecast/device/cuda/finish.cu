@@ -4,7 +4,7 @@
 // the event has; the most that one list has.
 //
 //   total    [events + 1], of which the first stays 0: summed up it becomes the offsets
-//   work     [2] of which the second is the most that a list has
+//   work     [3] of which the second is the most that a list has, the third that an event has
 //   starts   [splits][padded]
 extern "C" __global__ void add_up(const u32* __restrict__ counts, i64 padded, int splits,
         const int* __restrict__ order, int events, i64* __restrict__ total, int* __restrict__ starts,
@@ -23,6 +23,7 @@ extern "C" __global__ void add_up(const u32* __restrict__ counts, i64 padded, in
     if (lane == 0) {
         total[order[p] + 1] = sum;
         if (most > (u32)work[1]) atomicMax((u32*)(work + 1), most);
+        if (sum > (u32)work[2]) atomicMax((u32*)(work + 2), sum);
     }
 }
 
@@ -54,12 +55,23 @@ extern "C" __global__ void __launch_bounds__(1024) sum_histogram(u32* histogram,
 
 // Offsets in three steps: each block sums up its own; one block sums up those of blocks; then each
 // adds what comes before it. The last step writes to the host's memory: the header (boxes that met
-// tiles, the longest list, all matches), and the offsets if `copy` is given.
-extern "C" __global__ void __launch_bounds__(1024) sum_blocks(i64* offsets, int count, u64* of_blocks) {
+// tiles, the longest list, the most matches of an event, all matches), and the offsets if `copy` is
+// given. If there is a single block, the first step is the last one.
+__device__ __forceinline__ void write_header(u64* header, const u64* __restrict__ work, u64 all) {
+    header[0] = work[0]; header[1] = work[1]; header[2] = work[2]; header[3] = all;
+}
+
+extern "C" __global__ void __launch_bounds__(1024) sum_blocks(i64* offsets, int count, u64* of_blocks,
+        const u64* __restrict__ work, u64* header, i64* copy) {
     __shared__ u64 sums[2][32];
-    const int first = blockIdx.x * SUMMED;
-    const u64 all = sum_up((u64*)offsets + first, min(SUMMED, count - first), false, sums);
-    if (threadIdx.x == 0) of_blocks[blockIdx.x] = gridDim.x == 1 ? 0 : all;
+    const int first = blockIdx.x * SUMMED, own = min(SUMMED, count - first);
+    const u64 all = sum_up((u64*)offsets + first, own, false, sums);
+    if (gridDim.x == 1) {
+        for (int i = threadIdx.x; copy && i < count; i += 1024) copy[i] = offsets[i];
+        if (threadIdx.x == 0) write_header(header, work, all);
+    } else if (threadIdx.x == 0) {
+        of_blocks[blockIdx.x] = all;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(1024) sum_of_blocks(u64* of_blocks, int count) {
@@ -74,7 +86,7 @@ extern "C" __global__ void add_blocks(i64* offsets, int count, const u64* __rest
     const i64 offset = offsets[i] + (i64)of_blocks[i / SUMMED];
     offsets[i] = offset;
     if (copy) copy[i] = offset;
-    if (i == count - 1) { header[0] = work[0]; header[1] = work[1]; header[2] = offset; }
+    if (i == count - 1) write_header(header, work, offset);
 }
 
 // A thread per part and place: where its matches go, now that all are counted.
@@ -167,4 +179,14 @@ extern "C" __global__ void __launch_bounds__(256) sort_lists(const int* lists, i
         from = to;
         is_first = false;
     } while (again);
+}
+
+// Copy ids to the host's memory, 16 bytes at a time: sort_lists would write parts of lines.
+//
+//   total   how many; with more than `limit`, nothing is copied
+extern "C" __global__ void __launch_bounds__(512) deliver(const int4* __restrict__ ids,
+        const i64* __restrict__ total, i64 limit, int4* __restrict__ out) {
+    const i64 count = *total > limit ? 0 : (*total + 3) / 4;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (i64)gridDim.x * 512)
+        out[i] = ids[i];
 }

@@ -56,7 +56,7 @@ __device__ __forceinline__ void verify_one(Hand& hand, const Boxes& boxes, const
 
 // counts   [splits][padded] matches of each place of the order: exact, whatever the room
 // places   [splits][padded] or none; `padded` is a multiple of EVENTS
-// work     [2] of which the first adds up the boxes that met the hull of a tile
+// work     [3] of which the first adds up the boxes that met the hull of a tile
 extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMETERS, int box_count,
         int several, int splits, const u32* __restrict__ all_lists, i64 stride,
         const int* __restrict__ lengths, int together, const double* __restrict__ points,

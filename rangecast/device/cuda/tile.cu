@@ -13,25 +13,31 @@ struct Tile {
     u16* codes;
 };
 
-// All threads of a block, one per event, make the tables of theirs.
+// All threads of a block make the tables of its events, one per event. Where a tile has few events,
+// several warps take the same 32, and share the attributes.
 __device__ __forceinline__ void make_tables(const Tile& tile, int number, int filed, int table_rows,
         const u16* __restrict__ fine, const u16* __restrict__ cells, const int* __restrict__ order,
         int events) {
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
-    const int place = number * EVENTS + tid;
+    int words = 1;  // of a row: a power of two
+    while (words < 32 && words * 32 < events - number * EVENTS) words *= 2;
+    const int word = warp & (words - 1), place = number * EVENTS + word * 32 + lane;
     const bool valid = place < events;
     const i64 event = valid ? order[place] : 0;
     for (int a = tid; a < filed; a += EVENTS) { tile.hull[a] = 0xffff; tile.top[a] = 0; }
+    if (words < 32)
+        for (int i = tid; i < filed * table_rows * 8; i += EVENTS)
+            ((uint4*)tile.table)[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
-    for (int a = 0; a < filed; ++a) {
+    for (int a = warp / words; a < filed; a += 32 / words) {
         const u32 cell = valid ? cells[event * filed + a] : 0;
 #if CODES_SHARED
-        tile.codes[a * EVENTS + tid] = valid ? fine[event * filed + a] : 0;
+        tile.codes[a * EVENTS + word * 32 + lane] = valid ? fine[event * filed + a] : 0;
 #endif
         const u32 low = __reduce_min_sync(FULL, valid ? cell : 0xffffu);
         const u32 high = __reduce_max_sync(FULL, cell);
         if (lane == 0) { atomicMin(&tile.hull[a], low); atomicMax(&tile.top[a], high); }
-        u32* own = tile.table + a * table_rows * 32 + warp;
+        u32* own = tile.table + a * table_rows * 32 + word;
         for (int r = 0; r < table_rows; ++r) {
             const u32 bits = __ballot_sync(FULL, valid && cell >= (u32)r);
             if (lane == (r & 31)) own[r * 32] = bits;

@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(256) take_best(const int* __restric
         const i64* __restrict__ places, const u32* __restrict__ counts, i64 padded, int splits,
         const int* __restrict__ order, int events, const int* __restrict__ owner,
         const double* __restrict__ box_scores, const i64* __restrict__ arrivals, int k,
-        int* __restrict__ rows, double* __restrict__ scores, int* __restrict__ found) {
+        int* __restrict__ rows, double* __restrict__ scores, i64* __restrict__ found) {
     const int p = (blockIdx.x * blockDim.x + threadIdx.x) >> 5, lane = threadIdx.x & 31;
     if (p >= events) return;
     const u64 nothing = ~0ULL;

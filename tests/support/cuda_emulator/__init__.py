@@ -12,8 +12,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,14 @@ def _library(shape: Shape) -> ctypes.CDLL:
 
 
 class _Kernels:
-    def __init__(self, shape: Shape):
+    def __init__(self, runtime: EmulatedRuntime, shape: Shape):
+        self.runtime = runtime
         self.library = _library(shape)
 
     def launch(self, name: str, blocks: Any, threads: int, *args: Any, shared: int = 0) -> None:
+        self.runtime.do(partial(self._run, name, blocks, threads, *args, shared=shared))
+
+    def _run(self, name: str, blocks: Any, threads: int, *args: Any, shared: int) -> None:
         grid = blocks if isinstance(blocks, tuple) else (blocks, 1)
         assert getattr(self.library, f"count_{name}")() == len(args), name
         held, addresses = [], []
@@ -121,7 +126,29 @@ class EmulatedRuntime:
     def __init__(self, shared_memory: int = 99 << 10, processors: int = 2):
         self.shared_memory = shared_memory
         self.processors = processors
-        self.compile = cache(lambda shape: _Kernels(shape._replace(filed=0, table_rows=0)))
+        self.compile = cache(lambda shape: _Kernels(self, shape._replace(filed=0, table_rows=0)))
+        self.recorded: list[Callable[[], None]] | None = None
+        """Launches, while they are captured."""
+        self.replays = 0
+
+    def do(self, launch: Callable[[], None]) -> None:
+        """Launch at once, or later if launches are captured."""
+        if self.recorded is None:
+            launch()
+        else:
+            self.recorded.append(launch)
+
+    def capture(self, stream, work):
+        self.recorded = []
+        work()
+        launches, self.recorded = self.recorded, None
+
+        def replay():
+            self.replays += 1
+            for launch in launches:
+                launch()
+
+        return replay
 
     def device(self):
         return nullcontext()
@@ -130,6 +157,7 @@ class EmulatedRuntime:
         return _Stream()
 
     def pinned(self, shape, dtype):
+        assert self.recorded is None, "allocated while launches are captured"
         made = np.empty(shape, dtype)
         made.view(np.uint8).fill(0xA5)  # garbage, as on a device
         return made
@@ -141,6 +169,7 @@ class EmulatedRuntime:
         return np.zeros(shape, dtype).view(_DeviceArray)
 
     def copy_in(self, target, given):
+        assert self.recorded is None
         assert isinstance(target, _DeviceArray)
         assert not isinstance(given, _DeviceArray)
         assert (target.dtype, target.shape) == (given.dtype, given.shape)
@@ -156,4 +185,4 @@ class EmulatedRuntime:
         pass
 
     def clear(self, array):
-        array.fill(0)
+        self.do(lambda: array.fill(0))
