@@ -20,9 +20,10 @@ from rangecast.device.edges import (
     edges_of,
     key_plan,
 )
+from rangecast.device.flight import Slot
 from rangecast.device.runtime import DeviceArray, Runtime, upload
 from rangecast.device.source import EVENTS, MAX_FILED, Shape, shape_for
-from rangecast.kernels.arrays import F64, I32, I64, U8, U16, grown, offsets_of, ranges_of
+from rangecast.kernels.arrays import F64, I32, I64, U8, U16, AnyArray, grown, offsets_of, ranges_of
 from rangecast.model.sets.rowstore import RowArrays
 
 _SAMPLE = 200_000
@@ -35,6 +36,8 @@ _THREADS = 256
 _GROWTH = 2
 """Factor by which a set outgrows its edges."""
 _LEAST_ROOM = 4096
+_STAGED_BYTES = 1 << 22
+"""Bytes of an array that is copied to the device by way of pinned memory, at most."""
 
 
 class Terms(NamedTuple):
@@ -53,20 +56,23 @@ class Terms(NamedTuple):
     @property
     def owner(self) -> I32:
         """Row of each box."""
+        if len(self.counts) == len(self.rows) and self.boxes.max(initial=1) == 1:
+            return self.rows.astype(np.int32)
         return np.repeat(self.rows, self.boxes).astype(np.int32)
 
 
 def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset()) -> Terms:
     """Return the boxes of some rows, ascending, without the attributes in `free`."""
     bounds = arrays.bounds.arrays
-    counts = bounds.first_box[rows + 1] - bounds.first_box[rows]
     whole = len(rows) and rows[-1] - rows[0] == len(rows) - 1
     if whole:  # slices, not copies
+        counts = np.diff(bounds.first_box[rows[0] : rows[-1] + 2])
         boxes = slice(bounds.first_box[rows[0]], bounds.first_box[rows[-1] + 1])
         per_box = np.diff(bounds.first_term[boxes.start : boxes.stop + 1])
         terms = slice(bounds.first_term[boxes.start], bounds.first_term[boxes.stop])
         given = bounds.axis[terms], bounds.lo[terms], bounds.hi[terms]
     else:
+        counts = bounds.first_box[rows + 1] - bounds.first_box[rows]
         some = ranges_of(bounds.first_box[rows], counts)
         per_box = bounds.first_term[some + 1] - bounds.first_term[some]
         each = ranges_of(bounds.first_term[some], per_box)
@@ -91,7 +97,8 @@ class DeviceBoxes:
         self.is_several = False
         """Whether some row has several boxes."""
         self.is_plain = True
-        """Whether each box has the number of its row."""
+        """Whether each box has the number of its row: then the arrays below are empty."""
+        self._staging = Slot(runtime)
         self._owner = np.empty(0, np.int32)
         self._first_of_row = np.empty(0, np.int64)
         self._count_of_row = np.empty(0, np.int64)
@@ -161,19 +168,16 @@ class DeviceBoxes:
         boxes, first = len(terms.counts), self.count
         if not boxes:
             return
-        copy_in, owner = self.runtime.copy_in, terms.owner
+        copy_in, owner = self._copy_in, terms.owner
         new = slice(first, first + boxes)
         new_terms = slice(self.terms, self.terms + len(terms.axis))
         ends = (self.terms + np.cumsum(terms.counts)).astype(np.uint32)
-        copy_in(self.first_term[first + 1 : first + 1 + boxes], ends)
-        copy_in(self.owner[new], owner)
+        copy_in("ends", self.first_term[first + 1 : first + 1 + boxes], ends)
+        copy_in("owner", self.owner[new], owner)
         if len(terms.axis):
-            for target, given in (
-                (self.axis, terms.axis),
-                (self.lo, terms.lo),
-                (self.hi, terms.hi),
-            ):
-                copy_in(target[new_terms], np.ascontiguousarray(given))
+            copy_in("axis", self.axis[new_terms], terms.axis)
+            copy_in("lo", self.lo[new_terms], terms.lo)
+            copy_in("hi", self.hi[new_terms], terms.hi)
         lanes = self._lanes_of(terms)
         self.kernels.launch(
             "code_boxes",
@@ -192,22 +196,42 @@ class DeviceBoxes:
 
     def _number(self, terms: Terms, owner: I32) -> None:
         """Record where the boxes of rows are stored."""
+        follows = int(terms.rows[0]) == self.count
+        is_whole = int(terms.rows[-1]) - int(terms.rows[0]) == len(terms.counts) - 1
+        if self.is_plain and follows and is_whole and len(terms.rows) == len(terms.counts):
+            return
+        if self.is_plain:  # up to here, rows and boxes had the same numbers
+            self._owner = np.arange(self.count, dtype=np.int32)
+            self._first_of_row = np.arange(self.count)
+            self._count_of_row = np.ones(self.count, np.int64)
+            self.is_plain = False
         last = int(terms.rows[-1]) + 1
-        self._owner = grown(self._owner, self.count + len(owner))
+        if len(self._owner) < self.count + len(owner):
+            self._owner = grown(self._owner, _GROWTH * (self.count + len(owner)))
         self._owner[self.count : self.count + len(owner)] = owner
-        self._first_of_row = grown(self._first_of_row, last, fill=-1)
-        self._count_of_row = grown(self._count_of_row, last)
+        if len(self._first_of_row) < last:
+            self._first_of_row = grown(self._first_of_row, _GROWTH * last, fill=-1)
+            self._count_of_row = grown(self._count_of_row, _GROWTH * last)
         self._first_of_row[terms.rows] = self.count + np.cumsum(terms.boxes) - terms.boxes
         self._count_of_row[terms.rows] = terms.boxes
         self.is_several = self.is_several or bool((terms.boxes > 1).any())
-        follows = owner[0] == self.count and owner[-1] == self.count + len(owner) - 1
-        self.is_plain = self.is_plain and not self.is_several and bool(follows)
+
+    def _copy_in(self, name: str, target: DeviceArray, given: AnyArray) -> None:
+        """Copy to the device; by way of pinned memory, which is faster, unless it is much."""
+        source = given
+        if given.nbytes <= _STAGED_BYTES:
+            source = self._staging.pinned(name, len(given), given.dtype)
+            np.copyto(source, given)
+        self.runtime.copy_in(target, np.ascontiguousarray(source))
 
     def _lanes_of(self, terms: Terms) -> U8 | None:
         """Return which terms of each box are its lanes; `None` if all terms are, in order."""
-        filed = self._filed_as[terms.axis]
         lanes = self.shape.lanes
-        if not (terms.counts > lanes).any() and (filed >= 0).all():
+        is_fitting = int(terms.counts.max()) <= lanes
+        if is_fitting and self.shape.filed == self.dimensions:
+            return None
+        filed = self._filed_as[terms.axis]
+        if is_fitting and (filed >= 0).all():
             return None
         box = np.repeat(np.arange(len(terms.counts)), terms.counts)
         place = np.arange(len(box)) - np.repeat(
@@ -226,11 +250,14 @@ class DeviceBoxes:
 
     def kill(self, rows: I64) -> None:
         """Make the boxes of removed rows unmatchable, on the current stream."""
-        known = rows[rows < len(self._first_of_row)]
-        known = known[self._first_of_row[known] >= 0]
-        dead = ranges_of(self._first_of_row[known], self._count_of_row[known])
+        dead = rows[rows < self.count]
+        if not self.is_plain:
+            known = rows[rows < len(self._first_of_row)]
+            known = known[self._first_of_row[known] >= 0]
+            dead = ranges_of(self._first_of_row[known], self._count_of_row[known])
         if len(dead):
-            given = upload(self.runtime, dead, np.uint32)
+            given = self._staging.array("dead", len(dead), np.uint32)
+            self._copy_in("dead", given, dead.astype(np.uint32))
             blocks = -(-len(dead) // _THREADS)
             self.kernels.launch(
                 "kill_boxes", blocks, _THREADS, given, np.int32(len(dead)), self.rows
@@ -243,10 +270,10 @@ class DeviceBoxes:
             self.arrivals = self.runtime.empty(self.room[0], np.int64)
             self._ranked = 0
         new = slice(self._ranked, self.count)
-        owner = self._owner[new]
-        if len(owner):
-            self.runtime.copy_in(self.scores[new], scores[owner])
-            self.runtime.copy_in(self.arrivals[new], arrivals[owner])
+        if self._ranked < self.count:
+            rows = new if self.is_plain else self._owner[new]
+            self._copy_in("scores", self.scores[new], scores[rows])
+            self._copy_in("arrivals", self.arrivals[new], arrivals[rows])
             self._ranked = self.count
 
     def key_plan(self, tiles: int) -> tuple[KeyPlan, DeviceArray, DeviceArray]:

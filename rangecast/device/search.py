@@ -39,7 +39,7 @@ _LEAST_PIECE, _FIRST_PIECE, _MAX_PIECE = 32, 4096, 1 << 18
 """Events of a piece: at least, of the first one at least, and at most."""
 _SMALL, _SMALL_IDS = 4096, 1 << 24
 """Events and ids up to which a batch is answered without waiting for the number of its matches."""
-_LIST_BYTES = 1 << 32
+_LIST_BYTES = 1 << 33
 """Memory of the lists of a piece, at most; and at most a quarter of what is free."""
 _COPIERS, _COPIED_BYTES = 8, 1 << 21
 """Threads that copy events to pinned memory, and bytes that one of them copies at a time."""
@@ -323,5 +323,6 @@ class Search:
         some = slice(flight.first, flight.first + flight.events)
         with flight.slot.stream:
             taken = self.stages.take_best(flight, best.rows.shape[1], ids, places)
-            for target, given in zip(best, taken, strict=True):
-                self.runtime.copy_out(target[some], given)
+            self.runtime.copy_out(best.rows[some], taken[0])
+            self.runtime.copy_out(best.scores[some], taken[1])
+            self.runtime.copy_out(best.counts[some], taken[2])

@@ -65,10 +65,10 @@ class SmallBatches:
             if batch is None:
                 batch = self._launched(staged, splits, room, limit)
             else:
-                if batch.replay is None:
-                    again = partial(self._launched, staged, splits, room, limit)
-                    batch = batch._replace(replay=runtime.capture(slot.stream, again))
-                batch.replay()
+                again = partial(self._launched, staged, splits, room, limit)
+                replay = batch.replay or runtime.capture(slot.stream, again)
+                batch = batch._replace(replay=replay)
+                replay()
             rows = runtime.pinned(limit, np.int32)
             self._stages.deliver(batch.flight, batch.ids, batch.offsets, rows)
         self._forget()
