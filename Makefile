@@ -17,6 +17,8 @@ SERVER_KILLS ?= 500
 LINK_FAULTS ?= 100
 # make test-spark-versions: the versions of Spark
 SPARKS ?= 4.0 4.1 4.2 4.3
+# make gpu-test, gpu-bench: the machine's CUDA, 12 or 13
+CUDA ?= 12
 # make chaos: how long, and the seed of its faults (a random one if it is empty)
 SECONDS ?= 240
 SEED ?=
@@ -115,11 +117,15 @@ simulate-nightly: setup  ## 10,000 seeds of a network that breaks, 1,000 of the 
 bench-quick: setup  ## every benchmark at a tiny size and every picture of the docs, to see that they run: minutes
 	$(BIN)/python -m pytest tests/tools/bench_quick.py
 
-gpu-test: setup  ## on a machine with an NVIDIA GPU: the tests of the emulator, on the GPU
+$(VENV)/.gpu$(CUDA): $(STAMP) gpu.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock -c gpu.lock cupy-cuda$(CUDA)x
+	@touch $@
+
+gpu-test: $(VENV)/.gpu$(CUDA)  ## on a machine with an NVIDIA GPU: the tests of the emulator, on the GPU
 	$(BIN)/python -c 'from rangecast.device.devices import open_device; open_device("cuda")'
 	RANGECAST_TEST_GPU=1 $(BIN)/python -m pytest tests/device
 
-gpu-bench: setup  ## on a machine with an NVIDIA GPU: compared with all pairs, then timed
+gpu-bench: $(VENV)/.gpu$(CUDA)  ## on a machine with an NVIDIA GPU: compared with all pairs, then timed
 	$(BIN)/python -m benchmarks.gpu
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead
@@ -128,9 +134,12 @@ bench: setup  ## all benchmarks, with ratios to what one would use instead
 results: setup  ## the papers' tables and figures again, at their sizes: hours
 	$(BIN)/python -m experiments run all -o docs/reference
 
-lock: setup $(SITE)/.ready  ## write requirements.lock and docs/site.lock again, with the newest versions
+lock: setup $(SITE)/.ready  ## write requirements.lock, gpu.lock and docs/site.lock again, with the newest versions
 	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,delta,java,report,server,bench,dev]'
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip > requirements.lock
+	for cuda in 12 13; do $(BIN)/python -m pip install --quiet --dry-run --report - "cupy-cuda$${cuda}x" | \
+		$(BIN)/python -c 'import json, sys; [print("{name}=={version}".format_map(each["metadata"])) for each in json.load(sys.stdin)["install"]]'; \
+		done | sort -u > gpu.lock
 	$(SITE)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager mkdocs mkdocs-material
 	$(SITE)/bin/python -m pip freeze --exclude pip > docs/site.lock
 

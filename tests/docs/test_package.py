@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import rangecast
 
@@ -58,3 +61,13 @@ def test_verify_reads_the_results_of_streams_without_spark():
 
 def test_the_version_is_that_of_the_installed_package():
     assert rangecast.__version__ == version("rangecast")
+
+
+@pytest.mark.parametrize("extra", ["gpu", "gpu13"])
+def test_versions_for_gpus_are_locked(extra):
+    root = Path(__file__).parents[2]
+    pins = dict(line.split("==") for line in (root / "gpu.lock").read_text().split())
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    for text in project["optional-dependencies"][extra]:
+        requirement = Requirement(text)
+        assert requirement.specifier.contains(pins[requirement.name])
