@@ -1,9 +1,8 @@
 """Search on a device: matches, counts or the top k of a batch, with several pieces in flight.
 
 A piece is copied to the device, coded and sorted; `match_sparse` finds its matches. While the ids
-of one piece are copied to the host, the next piece is searched. Pieces begin small, so that the
-first ids are on their way soon. Host arrays that are returned are pinned memory from a pool, so
-nothing is copied twice.
+of one piece are copied to the host, the next piece is searched. Host arrays that are returned are
+pinned memory from a pool, so nothing is copied twice.
 
 The number of matches of an event isn't known beforehand. The lists of the sparse search are sized
 by a sample and by earlier pieces. If they overflow, all matches have been counted by then, and the
@@ -31,17 +30,18 @@ from rangecast.kernels.arrays import F64, I32, I64
 
 _IN_FLIGHT = 3
 """One is searched, one waits for the bus, one travels."""
-_FIRST_IDS, _IDS = 1 << 23, 1 << 26
-"""Ids of a piece that travels to the host, about: of the first one, and of later ones."""
+_IDS = 1 << 26
+"""Ids of a piece that travels to the host, about. Smaller pieces at the beginning don't pay: they
+are searched more slowly than ids travel."""
 _RANKED = 1 << 29
 """Ids of a piece that is ranked, about."""
-_LEAST_PIECE, _FIRST_PIECE, _MAX_PIECE = 32, 4096, 1 << 18
-"""Events of a piece: at least, of the first one at least, and at most."""
+_LEAST_PIECE, _MAX_PIECE = 32, 1 << 18
+"""Events of a piece: at least, and at most."""
 _SMALL, _SMALL_IDS = 4096, 1 << 24
 """Events and ids up to which a batch is answered without waiting for the number of its matches."""
 _LIST_BYTES = 1 << 33
 """Memory of the lists of a piece, at most; and at most a quarter of what is free."""
-_COPIERS, _COPIED_BYTES = 8, 1 << 21
+_COPIERS, _COPIED_BYTES = 4, 1 << 21
 """Threads that copy events to pinned memory, and bytes that one of them copies at a time."""
 _MORE = 1.5
 """Room of lists, beyond the longest that was seen."""
@@ -116,16 +116,16 @@ class Search:
             yield self._match_small(points, limit)
             return
         free, copied = deque(self._slots), deque[Flight]()
-        at, size = 0, max(_FIRST_PIECE, self._size(_FIRST_IDS / max(self.seen.mean, 1.0)))
+        at = 0
 
         def begun() -> Flight | None:
             """Begin the next piece, if there are one and a slot."""
-            nonlocal at, size
+            nonlocal at
             if not free or at >= len(points):
                 return None
-            size = min(size, self._size(_IDS / max(self.seen.mean, 1.0)))
+            size = self._size(_IDS / max(self.seen.mean, 1.0))
             flight = self._begin(free.popleft(), at, points[at : at + size])
-            at, size = at + size, 2 * size
+            at += size
             return flight
 
         searched = begun()

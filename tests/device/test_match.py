@@ -98,18 +98,6 @@ def test_pieces_in_flight(monkeypatch):
     agree(OnDevice(plain[0]).match(plain[1]), *plain)
 
 
-def test_pieces_begin_small(monkeypatch):
-    monkeypatch.setattr(search, "_FIRST_PIECE", 32)
-    monkeypatch.setattr(search, "_FIRST_IDS", 1)
-    monkeypatch.setattr(search, "_MAX_PIECE", 128)
-    monkeypatch.setattr(search, "_SMALL", 16)
-    boxes, points = hard_case(18, 300, 400, 3, 3, 40)
-    index = OnDevice(boxes)
-    sizes = [len(piece.offsets) - 1 for piece in index.pieces(points)]
-    assert sizes == [32, 64, 128, 128, 48]
-    agree(index.match(points), boxes, points)
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_batches_of_a_known_shape_are_replayed(monkeypatch, emulator, several):
     """Two shapes in turn, an edit between them; then more matches than there is room for."""
