@@ -139,7 +139,7 @@ def test_what_is_missing_is_said(monkeypatch):
     """Without CuPy, and with one that finds no GPU."""
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(UsageError, match=r"takes CuPy(.|\n)*pip install 'rangecast\[gpu\]'"):
+    with pytest.raises(UsageError, match=r"requires CuPy(.|\n)*pip install 'rangecast\[gpu\]'"):
         Engine(plane(), device="cuda")
     runtime = SimpleNamespace(getDeviceCount=lambda: 0, CUDARuntimeError=OSError)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
