@@ -16,8 +16,8 @@ from experiments.timing import timed
 from rangecast import Boxes, Space
 from rangecast.overlay import Broker, Settings
 from rangecast.overlay.broker import ports
-from rangecast.overlay.interest.items import Wanted, wanted_of_boxes
-from rangecast.overlay.networks.scenario import Given, Scenario
+from rangecast.overlay.interest.items import ResolvedItem, wanted_of_boxes
+from rangecast.overlay.networks.scenario import Scenario, ScenarioData
 from rangecast.overlay.networks.tree import tree_of
 from rangecast.overlay.wire import frames as messages
 from rangecast.report.markdown import Table
@@ -87,7 +87,7 @@ class Hub:
         upto = append.at + len(append.block)
         self.handle(ports.Durable(upto))
         for link in LINKS:
-            self.hear(link, messages.Taken(kept={"hub": upto}))
+            self.hear(link, messages.EventsAck(kept={"hub": upto}))
         return upto
 
 
@@ -97,7 +97,7 @@ def greeting(name: str, space: Space) -> messages.Hello:
     return messages.Hello(broker=name, incarnation=1, space=digest, seen=1)
 
 
-def interests(wanted: list[Wanted], most: int = 10_000) -> list[messages.Interest]:
+def interests(wanted: list[ResolvedItem], most: int = 10_000) -> list[messages.Interest]:
     """Return items as a neighbour tells of them, some at a time."""
     items = [*{one.item.name: one.item for one in wanted}.values()]
     frames, digest = [], 0
@@ -208,7 +208,7 @@ def _one_link(n: int) -> Table:
 
 def _scenario(data: Workload, brokers: int) -> Scenario:
     ids = data.tables["events"]["id"].combine_chunks()
-    given = Given(data.space, data.boxes, data.points, ids)
+    given = ScenarioData(data.space, data.boxes, data.points, ids)
     return Scenario(given, tree_of("random", brokers, 1), brokers, 1)
 
 

@@ -175,12 +175,12 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
 def _written(session: Any, data: Data, events: Any, often: int) -> list[Run]:
     """Write the answers, as a pipeline does: to a folder and to a Delta table."""
     from rangecast.spark import Delta, FixedSet, Folder, MatchStep
-    from rangecast.spark.stream.batch import BatchRunner, Done
+    from rangecast.spark.stream.batch import BatchOutcome, BatchRunner
 
     folder = Path(data.events).parent
 
     def write(step: MatchStep) -> Answer:
-        done: list[Done] = []
+        done: list[BatchOutcome] = []
         runner = BatchRunner([step], report=done.append)
         with runner.closing:
             runner.check(session, events)

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.experiment import Claim, Experiment, Line, Panel, Point, Results
 from rangecast.model.boxes import Boxes
-from rangecast.overlay.networks.scenario import Given, Scenario
+from rangecast.overlay.networks.scenario import Scenario, ScenarioData
 from rangecast.overlay.networks.tree import ELEVEN, tree_of
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
@@ -75,7 +75,7 @@ def measure(
     ids = one.tables["events"]["id"].combine_chunks()
     boxes = one.boxes if widest is None else _of_different_sizes(one.boxes, widest, seed)
     tree = ELEVEN if part in (PART, PAYS) else tree_of("random", brokers, seed)
-    scenario = Scenario(Given(one.space, boxes, one.points, ids), tree, brokers, seed)
+    scenario = Scenario(ScenarioData(one.space, boxes, one.points, ids), tree, brokers, seed)
     network = scenario.through(strategy=strategy, max_ranges=BUDGET, batch_size=max(1, n // 10))
     traffic, sizes = network.traffic, network.table_sizes
     return {

@@ -81,7 +81,7 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
-class _Grouped(TyperGroup):
+class _TopicGroup(TyperGroup):
     """Command group whose help lists all commands by topic."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -103,7 +103,7 @@ class _Grouped(TyperGroup):
 
 app = App(
     name="rangecast",
-    cls=_Grouped,
+    cls=_TopicGroup,
     help="Content-based publish/subscribe over ranges: which subscriptions match an event?",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -37,7 +37,7 @@ STALE = -1
 """Result of `room` if the index should be rebuilt first."""
 
 
-class Want(NamedTuple):
+class SearchParameters(NamedTuple):
     """Parameters of a search."""
 
     row: int
@@ -80,7 +80,7 @@ def drop(index: Any, box: int) -> None:
 
 
 def search(
-    index: Any, store: Store, want: Want, box: int, out: I32, filled: int
+    index: Any, store: Store, want: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     """Append the wanted rows found with one box of `want.row`.
 
@@ -141,7 +141,7 @@ def register(
 
 
 @jit
-def consider(store: Store, want: Want, box: int, out: I32, filled: int) -> int:
+def consider(store: Store, want: SearchParameters, box: int, out: I32, filled: int) -> int:
     """Append the owner of a found box, if it is wanted and not in the output yet.
 
     A found box dominates the query box, or is dominated by it.
@@ -185,13 +185,13 @@ def _equal(store: Store, row: int, other: int) -> bool:
 
 
 @jit
-def is_enough(want: Want, filled: int) -> bool:
+def is_enough(want: SearchParameters, filled: int) -> bool:
     """Return whether a search may stop."""
     return filled >= want.most and not want.earliest
 
 
 @jit
-def search_all(index: Any, store: Store, want: Want, kind: int, out: I32) -> int:
+def search_all(index: Any, store: Store, want: SearchParameters, kind: int, out: I32) -> int:
     """Search for a row; write the wanted rows, return their number. Counts the work under
     `kind`.
     """

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from rangecast.cover.index import STALE, Index, Want, drop, insert, room, search_all
+from rangecast.cover.index import STALE, Index, SearchParameters, drop, insert, room, search_all
 from rangecast.cover.store import (
     COSTS,
     EDGE,
@@ -142,9 +142,11 @@ def _add_to_all(index: Any, store: Store, row: int, k: int) -> tuple[int, int]:
     """Add a row to G* or to the poset; return how many are above, and the edges needed."""
     everything = store.notes[ROW_ROOM]
     above = search_all(
-        index, store, Want(row, False, False, False, everything), SUBSCRIBE, store.found
+        index, store, SearchParameters(row, False, False, False, everything), SUBSCRIBE, store.found
     )
-    below = search_all(index, store, Want(row, True, False, False, everything), LATE, store.others)
+    below = search_all(
+        index, store, SearchParameters(row, True, False, False, everything), LATE, store.others
+    )
     forwarded = above == 0
     if k == POSET:
         above = _nearest(store, store.found, above, False)
@@ -184,10 +186,12 @@ def _add(
     """Add a row; return how many rows above it were found, -1 if more room for edges is needed."""
     if k <= 0:
         return _add_to_all(index, store, row, k)
-    above = search_all(index, store, Want(row, False, False, False, k), SUBSCRIBE, store.found)
+    above = search_all(
+        index, store, SearchParameters(row, False, False, False, k), SUBSCRIBE, store.found
+    )
     below = 0
     if above == 0 and late:
-        all_roots = Want(row, True, True, False, store.notes[ROW_ROOM])
+        all_roots = SearchParameters(row, True, True, False, store.notes[ROW_ROOM])
         below = search_all(index, store, all_roots, LATE, store.others)
     if not _has_edges(store, above + below):
         return -1, above + below
@@ -259,7 +263,9 @@ def _remove(index: Any, store: Store, row: int, k: int, roots_only: bool) -> int
     for i in range(orphans):
         other = store.others[i]
         kind = REJOIN if store.advertised[other] else UNSUBSCRIBE
-        above = search_all(index, store, Want(other, False, False, False, k), kind, store.found)
+        above = search_all(
+            index, store, SearchParameters(other, False, False, False, k), kind, store.found
+        )
         for j in range(above):
             link(store, store.found[j], other)
     if roots_only:
@@ -378,7 +384,7 @@ def _kernels_for(kind: Any) -> Kernels:
     def earliest_above(index: I64, store: I64, rows: I32, out: I32) -> None:
         held, live = pointers(opened(index, kind)), pointers(opened(store, Store))
         for i in range(len(rows)):
-            want = Want(rows[i], False, False, True, 1)
+            want = SearchParameters(rows[i], False, False, True, 1)
             count = search_all(held, live, want, SUBSCRIBE, live.found)
             out[i] = live.found[0] if count else NONE
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.cover.index import Want, consider, is_enough, register
+from rangecast.cover.index import SearchParameters, consider, is_enough, register
 from rangecast.cover.store import Store, dominates
 from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.bundle import Bundle, edited
@@ -46,7 +46,7 @@ def _drop(index: ScanState, box: int) -> None:
 
 @jit
 def _search(
-    index: ScanState, store: Store, want: Want, box: int, out: I32, filled: int
+    index: ScanState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     for at in range(index.size[0]):
         other = index.held[at]

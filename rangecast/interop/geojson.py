@@ -25,7 +25,7 @@ from rangecast.interop.result import (
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import Either, Rule, UnsupportedRuleError, Written
+from rangecast.interop.rules import AnyOf, FilterText, Rule, UnsupportedRuleError
 from rangecast.interop.shape_notes import shape_notes
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.places import Location, Place
@@ -191,7 +191,7 @@ def _circle(geometry: Any, properties: Mapping[str, Any], location: Location) ->
         raise UnsupportedRuleError("radius", f"not a length in metres: {abbreviate(radius)}")
     x, y = _position(geometry.get("coordinates"))
     size = number_text(float(radius))
-    return Written(f"within({name_text(location.name)}, circle({x}, {y}, {size} m))")
+    return FilterText(f"within({name_text(location.name)}, circle({x}, {y}, {size} m))")
 
 
 def rule_of_geometry(geometry: Any, location: Location) -> Rule:
@@ -208,7 +208,7 @@ def rule_of_geometry(geometry: Any, location: Location) -> Rule:
             parts.append(_polygons(shape, location))
     if not parts:
         raise UnsupportedRuleError("geometry", "a geometry without shapes")
-    return Either(tuple(parts))
+    return AnyOf(tuple(parts))
 
 
 def _position(value: Any) -> tuple[str, str]:
@@ -226,7 +226,7 @@ def _position(value: Any) -> tuple[str, str]:
 def _point(value: Any, location: Location) -> Rule:
     x, y = _position(value)
     longitude, latitude = (name_text(axis.name) for axis in location.coordinates)
-    return Written(f"{longitude} = {x} and {latitude} = {y}")
+    return FilterText(f"{longitude} = {x} and {latitude} = {y}")
 
 
 def _polygons(geometry: Mapping[str, Any], location: Location) -> Rule:
@@ -238,7 +238,7 @@ def _polygons(geometry: Mapping[str, Any], location: Location) -> Rule:
         raise UnsupportedRuleError(
             "geometry", "a line has no inside; write a corridor: buffer('LINESTRING ...', 200 m)"
         )
-    return Written(f"within({name_text(location.name)}, '{shape.text}')")
+    return FilterText(f"within({name_text(location.name)}, '{shape.text}')")
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:

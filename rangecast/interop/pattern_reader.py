@@ -13,8 +13,8 @@ from typing import Any
 
 from rangecast.errors import abbreviate, did_you_mean
 from rangecast.interop.rules import (
-    All,
-    Either,
+    AllOf,
+    AnyOf,
     Kind,
     Rule,
     Test,
@@ -37,7 +37,7 @@ def pattern_rule(pattern: Any, *, nested: bool = True) -> Rule:
         raise UnsupportedRuleError(
             "", f"a pattern must be an object with fields; given: {abbreviate(pattern)}"
         )
-    return All(tuple(_fields(pattern, (), nested)))
+    return AllOf(tuple(_fields(pattern, (), nested)))
 
 
 def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Iterator[Rule]:
@@ -45,8 +45,8 @@ def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Ite
         name = ".".join([*path, key])
         if key == "$or":
             patterns = _objects(value, name)
-            yield Either(
-                tuple(All(tuple(_fields(pattern_, path, nested))) for pattern_ in patterns)
+            yield AnyOf(
+                tuple(AllOf(tuple(_fields(pattern_, path, nested))) for pattern_ in patterns)
             )
         elif "." in key and nested:
             reason = f"the name {key!r} has a dot, which separates nested fields"
@@ -82,7 +82,7 @@ def _field(name: str, matchers: list[Any]) -> Rule:
             'are a missing value. Write [null, {"exists": false}] to match both'
         )
         raise UnsupportedRuleError(name, reason)
-    return Either(tuple(parts)) if len(parts) > 1 else parts[0]
+    return AnyOf(tuple(parts)) if len(parts) > 1 else parts[0]
 
 
 def _operator(name: str, matcher: dict[str, Any]) -> Test:

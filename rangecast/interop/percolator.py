@@ -15,8 +15,8 @@ from rangecast.interop.geojson import rule_of_geometry
 from rangecast.interop.pattern_reader import kind_of
 from rangecast.interop.result import (
     ImportResult,
+    InvalidEntry,
     RepeatedKeys,
-    Unreadable,
     import_rules,
     json_text,
     load_json,
@@ -25,8 +25,8 @@ from rangecast.interop.result import (
     unknown_shape,
 )
 from rangecast.interop.rules import (
-    All,
-    Either,
+    AllOf,
+    AnyOf,
     Rule,
     Test,
     UnsupportedRuleError,
@@ -116,7 +116,7 @@ def _hit(value: Any) -> tuple[Any, Any] | None:
     if not isinstance(source, Mapping) or "query" not in source:
         return None
     if isinstance(source, RepeatedKeys):
-        return value.get("_id"), Unreadable(f"the key {source.key!r} appears twice")
+        return value.get("_id"), InvalidEntry(f"the key {source.key!r} appears twice")
     return value.get("_id"), source["query"]
 
 
@@ -132,7 +132,7 @@ def _rule(query: Any, path: str) -> Rule:
     if kind == "bool":
         return _bool(body, path)
     if kind in ("match_all", "match_none"):
-        return All(()) if kind == "match_all" else Either(())
+        return AllOf(()) if kind == "match_all" else AnyOf(())
     if not isinstance(body, Mapping):
         raise UnsupportedRuleError(path, f"takes an object; given: {abbreviate(body)}")
     body = {key: value for key, value in body.items() if key not in _NO_MEANING}
@@ -186,10 +186,10 @@ def _bool(body: Any, path: str) -> Rule:
         reason = f"must be 0, 1 or the number of clauses; given: {abbreviate(least)}"
         raise UnsupportedRuleError(f"{path}.minimum_should_match", reason)
     if least == 1:
-        parts.append(Either(tuple(rules["should"])))
+        parts.append(AnyOf(tuple(rules["should"])))
     elif least:
         parts.extend(rules["should"])
-    return All(tuple(parts))
+    return AllOf(tuple(parts))
 
 
 def _term(name: str, wanted: Any, path: str) -> Test:
@@ -254,7 +254,7 @@ def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
         return _terms(name, [wanted], path)
     given, words = wanted, words_in(wanted)
     if not words:
-        return Either(())
+        return AnyOf(())
     if kind == "match_phrase":
         pattern = f"has {quoted(' '.join(words))}"
     else:

@@ -23,13 +23,13 @@ from rangecast.errors import FileError, InvalidValueError, abbreviate
 from rangecast.interop.export import Bound, ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
     ImportResult,
-    Unreadable,
+    InvalidEntry,
     import_rules,
     rules_by_id,
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, Kind, Rule, Test, UnsupportedRuleError
+from rangecast.interop.rules import AllOf, AnyOf, Kind, Rule, Test, UnsupportedRuleError
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
 
@@ -94,16 +94,16 @@ def _cells(reader: Any, header: list[str]) -> Iterator[tuple[str, Any]]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield f"line {line}", Unreadable(f"not CSV: {error}")
+            yield f"line {line}", InvalidEntry(f"not CSV: {error}")
             continue
         if not cells:  # an empty line
             continue
         row = dict(zip(header, cells, strict=False))
         if len(cells) != len(header):
             reason = f"the row has {len(cells)} cells, but the header has {len(header)}"
-            yield row.get("id") or f"line {line}", Unreadable(reason)
+            yield row.get("id") or f"line {line}", InvalidEntry(reason)
         elif not row["id"]:
-            yield f"line {line}", Unreadable("the row has no id")
+            yield f"line {line}", InvalidEntry("the row has no id")
         else:
             yield row.pop("id"), row
 
@@ -114,13 +114,13 @@ def _rule(row: Any) -> Rule:
             "", f"a row must have one cell per column; given: {abbreviate(row)}"
         )
     cells = [(name, cell) for name, cell in row.items() if cell not in (None, "")]
-    return All(tuple(_cell(name, cell) for name, cell in cells))
+    return AllOf(tuple(_cell(name, cell) for name, cell in cells))
 
 
 def _cell(name: str, cell: Any) -> Rule:
     text = str(cell).strip()
     if text.lower() == "empty":
-        return Either(())
+        return AnyOf(())
     several = text[:1] == "{" and text[-1:] == "}"
     ranges = text[1:-1].strip() if several else text
     parts: list[Rule] = []
@@ -134,7 +134,7 @@ def _cell(name: str, cell: Any) -> Rule:
     if at < len(ranges) or ranges.endswith(",") or not (parts or several):
         expected = "a range such as [1,5) or {[1,5),[7,9)}"
         raise UnsupportedRuleError(name, f"takes {expected}; given: {abbreviate(text)}")
-    return Either(tuple(parts))
+    return AnyOf(tuple(parts))
 
 
 def _range(name: str, range_: re.Match[str]) -> Test:

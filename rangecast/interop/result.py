@@ -21,12 +21,12 @@ from rangecast.errors import (
     did_you_mean,
 )
 from rangecast.interop.rules import (
-    All,
-    Either,
+    AllOf,
+    AnyOf,
+    FilterText,
     Rule,
     Test,
     UnsupportedRuleError,
-    Written,
     settled_place,
     tests_of,
     text_of,
@@ -81,7 +81,7 @@ _NOUNS |= {"boolean": "true or false", "moment": "a moment", "location": "a plac
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class InvalidEntry:
     """An entry that is not a rule, and the reason."""
 
     reason: str
@@ -149,7 +149,7 @@ def _check_utf8(text: str, path: str = "") -> None:
 
 def _readable(value: Any) -> Any:
     """Return a rule; reject anything that isn't one, or that has a key twice."""
-    if isinstance(value, Unreadable):
+    if isinstance(value, InvalidEntry):
         raise UnsupportedRuleError("", value.reason)
     waiting = [value]
     while waiting:
@@ -237,11 +237,11 @@ class _Attributes:
                 raise UnsupportedRuleError(test.place, reason)
 
     def _settled(self, rule: Rule, known: Mapping[str, Attribute]) -> Rule:
-        if isinstance(rule, Written):
+        if isinstance(rule, FilterText):
             return rule
         if not isinstance(rule, Test):
             parts = tuple(self._settled(part, known) for part in rule.parts)
-            return All(parts) if isinstance(rule, All) else Either(parts)
+            return AllOf(parts) if isinstance(rule, AllOf) else AnyOf(parts)
         attribute = known.get(rule.name)
         if isinstance(attribute, Location):
             return settled_place(rule, attribute)
@@ -366,10 +366,10 @@ def rules_listed(
             wrong.append(rule)
             pair = (
                 f"{noun}[{number}]",
-                Unreadable(f"is not a rule with an id; given: {abbreviate(rule)}"),
+                InvalidEntry(f"is not a rule with an id; given: {abbreviate(rule)}"),
             )
         elif isinstance(rule, RepeatedKeys):
-            pair = pair[0], Unreadable(f"the key {rule.key!r} appears twice")
+            pair = pair[0], InvalidEntry(f"the key {rule.key!r} appears twice")
         rules.append((str(pair[0]), pair[1]))
     if wrong and len(wrong) == len(rules):
         raise unknown_shape(wrong[0], expected)

@@ -54,27 +54,27 @@ class Test:
 
 
 @dataclass(frozen=True)
-class All:
+class AllOf:
     """All parts match; without parts, always."""
 
     parts: tuple[Rule, ...]
 
 
 @dataclass(frozen=True)
-class Either:
+class AnyOf:
     """Some part matches; without parts, never."""
 
     parts: tuple[Rule, ...]
 
 
 @dataclass(frozen=True)
-class Written:
+class FilterText:
     """A condition that is already filter text, such as a shape."""
 
     text: str
 
 
-Rule = Test | All | Either | Written
+Rule = Test | AllOf | AnyOf | FilterText
 
 
 def present(name: str, path: str) -> Test:
@@ -96,17 +96,17 @@ def negated(rule: Rule) -> Rule:
     """Return the negation of this rule."""
     if isinstance(rule, Test):
         return negated_test(rule)
-    if isinstance(rule, Written):
+    if isinstance(rule, FilterText):
         raise UnsupportedRuleError("", "a shape can't be negated in this format")
     parts = tuple(negated(part) for part in rule.parts)
-    return Either(parts) if isinstance(rule, All) else All(parts)
+    return AnyOf(parts) if isinstance(rule, AllOf) else AllOf(parts)
 
 
 def tests_of(rule: Rule) -> Iterator[Test]:
     """Yield every test of a rule."""
     if isinstance(rule, Test):
         yield rule
-    elif not isinstance(rule, Written):
+    elif not isinstance(rule, FilterText):
         for part in rule.parts:
             yield from tests_of(part)
 
@@ -115,9 +115,9 @@ def text_of(rule: Rule) -> str | bool:
     """Return the filter text, or whether the rule is always or never true."""
     if isinstance(rule, Test):
         return _test_text(rule)
-    if isinstance(rule, Written):
+    if isinstance(rule, FilterText):
         return rule.text
-    stops = isinstance(rule, Either)  # the truth of a part that decides all
+    stops = isinstance(rule, AnyOf)  # the truth of a part that decides all
     texts = [text_of(part) for part in rule.parts]
     if any(text is stops for text in texts):
         return stops
@@ -160,7 +160,7 @@ def settled_place(test: Test, location: Location) -> Rule:
         return replace(test, name=longitude)
     text = test.shape(location)
     text = f"not ({text})" if test.inverse else text
-    return Written(f"({text}) or {name_text(longitude)} is null" if test.missing else text)
+    return FilterText(f"({text}) or {name_text(longitude)} is null" if test.missing else text)
 
 
 def like(text: str, before: str = "", after: str = "", *, ignores_case: bool = False) -> str:

@@ -19,7 +19,7 @@ from rangecast.interop.result import (
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Rule, UnsupportedRuleError
+from rangecast.interop.rules import AllOf, Rule, UnsupportedRuleError
 from rangecast.model.space import Space
 
 LIMITS = Limits("SNS", largest=1e9, decimals=5)
@@ -64,7 +64,7 @@ def _rule(attributes: Mapping[str, Any]) -> Rule:
     if scope not in ("MessageAttributes", "MessageBody"):
         raise UnsupportedRuleError("FilterPolicyScope", f"unknown scope {scope!r}")
     if "FilterPolicy" not in attributes:
-        return All(())
+        return AllOf(())
     return pattern_rule(json_rule(attributes["FilterPolicy"]), nested=scope == "MessageBody")
 
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from rangecast.errors import FileError, abbreviate
 from rangecast.interop.geojson import location_of, rule_of_geometry
-from rangecast.interop.result import ImportResult, Unreadable, import_rules, unknown_shape
-from rangecast.interop.rules import All, Rule, Test, UnsupportedRuleError, Written
+from rangecast.interop.result import ImportResult, InvalidEntry, import_rules, unknown_shape
+from rangecast.interop.rules import AllOf, FilterText, Rule, Test, UnsupportedRuleError
 from rangecast.model.attributes.base import Number
 from rangecast.model.attributes.places import Location
 from rangecast.model.attributes.text import String
@@ -71,7 +71,7 @@ def read(
         is_known = words[0].upper() in known and len(words) > 1
         reason = f"is not SETHOOK or SETCHAN; given: {abbreviate(words[0])}"
         id_ = words[1] if is_known else f"commands[{number}]"
-        rules.append((id_, words if is_known else Unreadable(reason)))
+        rules.append((id_, words if is_known else InvalidEntry(reason)))
     imported = import_rules(rules, lambda words: _rule(words, location, space, key), space)
     if any("DETECT" in (word.upper() for word in words) for words in commands):
         imported.notes.append("DETECT is left out: a subscription matches every position inside")
@@ -148,7 +148,7 @@ def _rule(words: list[str], location: Location, space: Space, key: str) -> Rule:
             parts.append(_area(word, words[start + 1 :], location))
             if not is_fence:
                 raise UnsupportedRuleError(search, "the word FENCE is missing")
-            return All(tuple(parts))
+            return AllOf(tuple(parts))
     raise UnsupportedRuleError(search, "the area is missing")
 
 
@@ -211,6 +211,6 @@ def _area(kind: str, words: list[str], location: Location) -> Rule:
         if numbers[1] > numbers[3]:
             raise UnsupportedRuleError(kind, "crosses the antimeridian: split it into two")
         ranges = f"{longitude} between {west} and {east} and {latitude} between {south} and {north}"
-        return Written(ranges)
+        return FilterText(ranges)
     y, x, radius = (number_text(number) for number in numbers)
-    return Written(f"within({name_text(location.name)}, circle({x}, {y}, {radius} m))")
+    return FilterText(f"within({name_text(location.name)}, circle({x}, {y}, {radius} m))")

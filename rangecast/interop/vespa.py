@@ -11,8 +11,8 @@ from rangecast.errors import abbreviate
 from rangecast.interop.export import Bound, ExportResult, Term, export
 from rangecast.interop.result import (
     ImportResult,
+    InvalidEntry,
     RepeatedKeys,
-    Unreadable,
     import_rules,
     json_text,
     listed_texts,
@@ -21,7 +21,7 @@ from rangecast.interop.result import (
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, negated
+from rangecast.interop.rules import AllOf, AnyOf, Rule, Test, UnsupportedRuleError, negated
 from rangecast.model.space import Space
 
 _WORDS = re.compile(
@@ -66,20 +66,20 @@ def _document(value: Any, field: str) -> tuple[Any, Any] | None:
     if not isinstance(fields, Mapping) or field not in fields:
         return None
     if isinstance(fields, RepeatedKeys):
-        return value.get("put"), Unreadable(f"the field {fields.key!r} appears twice")
+        return value.get("put"), InvalidEntry(f"the field {fields.key!r} appears twice")
     return value.get("put"), fields[field]
 
 
 def _rule(text: Any) -> Rule:
     if not isinstance(text, str):
         raise UnsupportedRuleError("", f"a predicate must be a string; given: {abbreviate(text)}")
-    reading = _Reading(text)
+    reading = _PredicateParser(text)
     rule = reading.either(0)
     reading.expect("")
     return rule
 
 
-class _Reading:
+class _PredicateParser:
     """Parser of one predicate."""
 
     def __init__(self, text: str):
@@ -120,14 +120,14 @@ class _Reading:
         while self.is_keyword("or"):
             self.take()
             parts.append(self.all(depth))
-        return Either(tuple(parts))
+        return AnyOf(tuple(parts))
 
     def all(self, depth: int) -> Rule:
         parts = [self.one(depth)]
         while self.is_keyword("and"):
             self.take()
             parts.append(self.one(depth))
-        return All(tuple(parts))
+        return AllOf(tuple(parts))
 
     def one(self, depth: int) -> Rule:
         inverse = self.is_keyword("not")
@@ -138,7 +138,7 @@ class _Reading:
             rule = self.either(depth + 1)
             self.expect(")")
         elif self.is_keyword("true", "false"):
-            rule = All(()) if self.take().lower() == "true" else Either(())
+            rule = AllOf(()) if self.take().lower() == "true" else AnyOf(())
         else:
             rule = self.leaf()
         return negated(rule) if inverse else rule

@@ -19,7 +19,7 @@ from rangecast.kernels.jit import jit
 from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
 from rangecast.match.device import pieces_on_device
-from rangecast.match.masked import Sifted, settled, without
+from rangecast.match.masked import MaskedIndex, settled, without
 from rangecast.match.recent import Recent
 from rangecast.match.result import MatchRows, Work
 from rangecast.match.single_event import (
@@ -33,7 +33,7 @@ from rangecast.match.single_event import (
 )
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.tiles import Tiles
-from rangecast.match.warmup import Starting
+from rangecast.match.warmup import WarmupIndex
 from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.shapes.verification.candidates import verify_one
 
@@ -112,7 +112,11 @@ def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
             _, newest = ALONE
         else:
             calls.append(partial(_match_plainly, index, None if part.is_whole else part.set_rows))
-        if index.is_loose if isinstance(index, Cells) else isinstance(index, Starting | Sifted):
+        if (
+            index.is_loose
+            if isinstance(index, Cells)
+            else isinstance(index, WarmupIndex | MaskedIndex)
+        ):
             unsettled.append(index)
     if newest is not ALONE[1] or not calls:
         calls.append(single_event(match_recent, numbers, newest))

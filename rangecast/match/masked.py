@@ -17,7 +17,7 @@ from rangecast.match.choose import Index
 from rangecast.match.result import MatchRows
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.tiles import Tiles
-from rangecast.match.warmup import Starting
+from rangecast.match.warmup import WarmupIndex
 
 
 @jit
@@ -32,7 +32,7 @@ def _keep(offsets: I64, rows: I32, dead: Bool, kept_offsets: I64, kept: I32) -> 
     kept_offsets[len(offsets) - 1] = filled
 
 
-class Sifted:
+class MaskedIndex:
     """Wrapper that filters some subscriptions out of any index."""
 
     def __init__(self, index: Index, dead: Bool):
@@ -47,11 +47,11 @@ class Sifted:
         """Size of the index and of the mask in bytes."""
         return self.index.memory + self.dead.nbytes
 
-    def without(self, rows: I64) -> Sifted:
+    def without(self, rows: I64) -> MaskedIndex:
         """Return a copy that leaves out more subscriptions."""
         dead = self.dead.copy()
         dead[rows] = True
-        return Sifted(self.index, dead)
+        return MaskedIndex(self.index, dead)
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""
@@ -77,15 +77,15 @@ class Sifted:
 def without(index: Index, rows: I64, count: int) -> Index:
     """Return an index of `count` subscriptions without some rows; share as much as possible."""
     index = settled(index)
-    if isinstance(index, Slabs | Cells | Tiles | Sifted):
+    if isinstance(index, Slabs | Cells | Tiles | MaskedIndex):
         return index.without(rows)
-    return Sifted(index, np.zeros(count, np.bool_)).without(rows)
+    return MaskedIndex(index, np.zeros(count, np.bool_)).without(rows)
 
 
 def settled(index: Index) -> Index:
     """Return the index that replaced the plain scan, if warmup is over; else the given one."""
-    if isinstance(index, Sifted):
+    if isinstance(index, MaskedIndex):
         built = settled(index.index)
         same = built is index.index
         return index if same else without(built, np.flatnonzero(index.dead), len(index.dead))
-    return index.interim.built or index if isinstance(index, Starting) else index
+    return index.interim.built or index if isinstance(index, WarmupIndex) else index

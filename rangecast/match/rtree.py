@@ -48,7 +48,7 @@ from rangecast.kernels.hilbert import (
 )
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.shared.candidates import earlier_boxes, held_before, holds
-from rangecast.match.shared.frozen import Packed
+from rangecast.match.shared.frozen import FrozenIndex
 from rangecast.model.boxes import Boxes, frozen
 
 FANOUT = 16
@@ -231,7 +231,7 @@ def _fill_lines(
             lines[at, 4 + word] |= (above | np.uint64(0x8000)) << lane
 
 
-class RTree(Packed):
+class RTree(FrozenIndex):
     """Matching index: a packed R-tree."""
 
     name = "rtree"

@@ -35,7 +35,7 @@ from rangecast.kernels.bits import ZERO, prefetch
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.shared.candidates import earlier_boxes
-from rangecast.match.shared.frozen import Packed
+from rangecast.match.shared.frozen import FrozenIndex
 from rangecast.match.single_event import (
     OWN,
     SingleEvent,
@@ -321,7 +321,7 @@ def _grid(
     return Grid(axes, (origin[0], origin[1]), (scale[0], scale[1]), (sides[0], sides[1]))
 
 
-class Tiles(Packed):
+class Tiles(FrozenIndex):
     """Matching index: a uniform grid over two attributes."""
 
     name = "tiles"

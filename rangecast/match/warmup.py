@@ -23,12 +23,12 @@ def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
     """Return an index that answers before the kernels are compiled, and why it was chosen."""
     plain = index == "auto" and without_places(boxes) is boxes
     if plain and starts_plainly(boxes.lo.size, _VERB, search_batch):
-        return Starting(boxes), Choice(Scan.name, WHY)
+        return WarmupIndex(boxes), Choice(Scan.name, WHY)
     choice = choose(boxes, index)
     return build(boxes, choice.name), choice
 
 
-class Starting:
+class WarmupIndex:
     """Index that starts as a plain scan, then switches to the index that `auto` chooses."""
 
     name = "warmup"
@@ -38,7 +38,7 @@ class Starting:
         self.interim = Interim[Index](_VERB, search_batch, Scan(boxes), partial(build, boxes))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Starting, (self.boxes,)
+        return WarmupIndex, (self.boxes,)
 
     @property
     def memory(self) -> int:

@@ -1,6 +1,6 @@
 from .cells import Cells as Cells
 from .cells import chosen_attributes as chosen_attributes
-from .client import Converted as Converted
+from .client import ConvertedFilter as ConvertedFilter
 from .client import convert as convert
 from .exact import ExactSummary as ExactSummary
 from .forward import RangeForward as RangeForward

@@ -20,7 +20,7 @@ from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_filter, as_space, words_mentioned
 
 
-class Converted(NamedTuple):
+class ConvertedFilter(NamedTuple):
     """A filter as ranges, with the data that a broker verifies them by: see
     `Summary.subscribe_ranges`.
     """
@@ -38,7 +38,7 @@ def convert(
     cells: Cells,
     *,
     max_ranges: int = MAX_RANGES,
-) -> Converted:
+) -> ConvertedFilter:
     """Return a filter, or its text, as at most `max_ranges` ranges of these cells."""
     lo, hi = as_filter(filter, as_space(space)).arrays()
     cells.check(space)
@@ -46,7 +46,7 @@ def convert(
     used = {space.names[axis] for axis in cells.axes}
     mentioned = words_mentioned(space, lo, hi)
     words = {name: count for name, count in mentioned.items() if name in used}
-    return Converted(sets.of(0), words, digest_of(cells, space, words))
+    return ConvertedFilter(sets.of(0), words, digest_of(cells, space, words))
 
 
 def digest_of(cells: Cells, space: Space, words: Mapping[str, int]) -> str:

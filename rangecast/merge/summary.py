@@ -30,7 +30,7 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, U64, AnyArray, Bool
 from rangecast.merge.cells import Cells
-from rangecast.merge.client import Converted, digest_of
+from rangecast.merge.client import ConvertedFilter, digest_of
 from rangecast.merge.forward import NOTHING, RangeForward, RangeForwards
 from rangecast.merge.kept import Kept, converted
 from rangecast.merge.levels.live import Levels, Work
@@ -137,7 +137,7 @@ class Summary(SubscriptionSet):
         self._members.bind(new, *self._keep(boxes))
         return RangeForward(add=gained.of(0))
 
-    def subscribe_ranges(self, subscription: Id, converted: Converted) -> RangeForward:
+    def subscribe_ranges(self, subscription: Id, converted: ConvertedFilter) -> RangeForward:
         """Add a subscription converted by its client (`convert`)."""
         new = self._members.new(subscription)
         self._check(converted.ranges)

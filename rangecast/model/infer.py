@@ -166,7 +166,7 @@ def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:
     return sources
 
 
-class _Tried:
+class _TypeCandidate:
     """Attribute type that has accepted all values of a column so far."""
 
     def __init__(self, attribute: Attribute):
@@ -195,9 +195,9 @@ class _Column:
         self.types: dict[str, None] = {}
         self.distinct: dict[str, None] = {}
         """Its texts, if it has texts; at most one more than is ever listed."""
-        self.possible: dict[type[Attribute], _Tried] = {}
+        self.possible: dict[type[Attribute], _TypeCandidate] = {}
         if isinstance(self.name, str) and self.name.strip():
-            self.possible = {kind: _Tried(self._made(kind)) for kind in _TRIED}
+            self.possible = {kind: _TypeCandidate(self._made(kind)) for kind in _TRIED}
         self.rejected = ""
         """Why the kind that suits the type of its values doesn't take all of them."""
         self.nearly = ""
@@ -305,7 +305,7 @@ class _Column:
         return self._made(String), f"string, {distinct}{end}: {why}"
 
 
-def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
+def _ordered(tried: _TypeCandidate, end: str, *, bounds: bool) -> tuple[Attribute, str]:
     """Infer a number, integer or timestamp."""
     attribute = tried.attribute
     if tried.lo > tried.hi:

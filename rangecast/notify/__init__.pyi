@@ -7,8 +7,8 @@ from .messages import Messages as Messages
 from .objects import Object as Object
 from .servers.server import Output as Output
 from .servers.server import Server as Server
+from .servers.servers import QueryCounts as QueryCounts
 from .servers.servers import Servers as Servers
-from .servers.servers import Walks as Walks
 from .subscriber import Entry as Entry
 from .subscriber import Interest as Interest
 from .tables import Change as Change

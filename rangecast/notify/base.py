@@ -58,7 +58,7 @@ def groups_of(epsilon: float | None, k: int) -> int:
     return min(k, math.ceil(1 / epsilon - 1e-9))
 
 
-class Painted(NamedTuple):
+class MessageColumns(NamedTuple):
     """Messages of an engine, one array per column."""
 
     event: I64
@@ -199,7 +199,7 @@ class BoardEngine(ABC):
 
     # ---- changes
 
-    def paint(self, slots: Sequence[int], ys: Sequence[float]) -> Painted:
+    def paint(self, slots: Sequence[int], ys: Sequence[float]) -> MessageColumns:
         """Apply changes of values one after the other; return the messages."""
         painted = self._paint(slots, ys)
         if self._before is not None:
@@ -211,19 +211,19 @@ class BoardEngine(ABC):
         if self._before is None:
             self._before = self.objects.copy()
 
-    def paint_batch(self, old: dict[int, float], new: dict[int, float]) -> Painted:
+    def paint_batch(self, old: dict[int, float], new: dict[int, float]) -> MessageColumns:
         """Apply changes of values at once; return the messages. Old and new values are by slot."""
         painted = self._paint_batch(self._before, old, new)
         self._before.change_many(list(new), list(new.values()))
         return painted
 
     @abstractmethod
-    def _paint(self, slots: Sequence[int], ys: Sequence[float]) -> Painted: ...
+    def _paint(self, slots: Sequence[int], ys: Sequence[float]) -> MessageColumns: ...
 
     @abstractmethod
     def _paint_batch(
         self, before: Any, old: dict[int, float], new: dict[int, float]
-    ) -> Painted: ...
+    ) -> MessageColumns: ...
 
     @abstractmethod
     def plan(self, slots: list[int]) -> tuple[str, str]:
@@ -245,8 +245,10 @@ class BoardEngine(ABC):
     def _interest_memory(self) -> int: ...
 
 
-def empty_painted(width: int, tile: int) -> Painted:
+def empty_painted(width: int, tile: int) -> MessageColumns:
     """Return an empty result with this many coordinates and bounds."""
     whole = np.zeros(0, np.int64)
     at = np.zeros((0, width))
-    return Painted(whole, whole, np.zeros(0, np.int32), whole, at, np.zeros(0), np.zeros((0, tile)))
+    return MessageColumns(
+        whole, whole, np.zeros(0, np.int32), whole, at, np.zeros(0), np.zeros((0, tile))
+    )

@@ -47,7 +47,7 @@ from rangecast.model.snapshot import (
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.model.validation.flags import flag
-from rangecast.notify.base import BoardOptions, Painted
+from rangecast.notify.base import BoardOptions, MessageColumns
 from rangecast.notify.choose import board_engine
 from rangecast.notify.interest_set import InterestSet
 from rangecast.notify.messages import Messages
@@ -446,7 +446,7 @@ class Board(InterestSet):
         self.seq += len(slots)
         return messages
 
-    def _messages(self, painted: Painted) -> Messages:
+    def _messages(self, painted: MessageColumns) -> Messages:
         """Return messages with the ids, numbers and values of users."""
         messages: Messages = self.engine.message_type(
             painted.event + self.seq,

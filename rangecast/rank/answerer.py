@@ -30,7 +30,7 @@ PIECE = 10_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class RankQuery:
     """Options of a ranking query, independent of the index."""
 
     k: int = 10
@@ -60,7 +60,7 @@ class RankAnswerer:
     dimensions: int
     relaxed: bool = False
     combine: str = "sum"
-    asked: Asked = Asked()
+    asked: RankQuery = RankQuery()
     boxes: Boxes | None = None
     """Where events may be uncertain: which attributes a subscription mentions decides then."""
     factors: Factors | None = None
@@ -80,7 +80,7 @@ class RankAnswerer:
         *,
         relaxed: bool = False,
         combine: str = "sum",
-        asked: Asked = Asked(),  # noqa: B008
+        asked: RankQuery = RankQuery(),  # noqa: B008
         at_once: bool = False,
         device: str | None = None,
     ) -> RankAnswerer:
@@ -107,7 +107,7 @@ class RankAnswerer:
             factors=None if asked.factors is None else asked.factors.rows_of(boxes.ids),
         )
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: RankQuery) -> None:
         """Raise an error if this index doesn't support the options."""
         check_adjusted(
             relaxed=self.relaxed,
@@ -164,7 +164,7 @@ class RankAnswerer:
             yield Answers(first, np.concatenate([[0], np.cumsum(best.counts)]), columns)
 
     def _best(self, points: F64) -> Best:
-        """Rank events whose coordinates are laid out as in `Asked.columns`."""
+        """Rank events whose coordinates are laid out as in `RankQuery.columns`."""
         asked, factors = self.asked, self.factors
         if factors is None and not asked.columns.spans:
             return self.index.best(points, asked.k, liveness=self.liveness)

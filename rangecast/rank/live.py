@@ -32,7 +32,7 @@ from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_cou
 from rangecast.rank.scores.combine import check_combine, joined, nothing, number_of
 from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.rank.verified import Verified, VerifiedScan
-from rangecast.rank.warmup import Starting, begin
+from rangecast.rank.warmup import WarmupIndex, begin
 
 _PIECE = 512
 """Events that are compared with recent rows at a time."""
@@ -257,7 +257,9 @@ def _best_part(part: RankedPart, liveness: Liveness, query: Query) -> Best:
         return part.structure.best(query.lo, query.k, liveness=liveness)
     if isinstance(part.structure, Verified | VerifiedScan):
         raise UsageError("spans can't be ranked by subscriptions with shapes")
-    assert isinstance(part.structure, Slabs | Starting)  # a set with another index takes no spans
+    assert isinstance(
+        part.structure, Slabs | WarmupIndex
+    )  # a set with another index takes no spans
     return part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
 
 
@@ -277,7 +279,7 @@ def _best_first(part: RankedPart, liveness: Liveness, query: Query, room: int) -
 def _add_part(part: RankedPart, ranked: _Ranked, edit: int, query: Query, best: Best) -> Work:
     """Add the top k of a part to those of others; return the work."""
     liveness, structure = ranked.liveness(part, edit), part.structure
-    if isinstance(structure, Starting):
+    if isinstance(structure, WarmupIndex):
         structure = structure.interim.built or structure
     if isinstance(structure, Slabs):
         is_span = query.span is not None

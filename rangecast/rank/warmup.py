@@ -31,11 +31,11 @@ def begin(
     kernel = search_relaxed if relaxed else search_exact
     plain = index == "auto" and without_places(boxes) is boxes
     if plain and starts_plainly(boxes.lo.size, _VERB, kernel):
-        return Starting(boxes, relaxed=relaxed, combine=combine), Choice(Scan.name, WHY)
+        return WarmupIndex(boxes, relaxed=relaxed, combine=combine), Choice(Scan.name, WHY)
     return build(boxes, choice.name, relaxed=relaxed, combine=combine), choice
 
 
-class Starting:
+class WarmupIndex:
     """Index that starts as a plain scan, then switches to slabs."""
 
     name = "warmup"
@@ -51,7 +51,7 @@ class Starting:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Starting, **self._how), (self.boxes,)
+        return partial(WarmupIndex, **self._how), (self.boxes,)
 
     @property
     def memory(self) -> int:

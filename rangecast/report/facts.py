@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rangecast.kernels.arrays import F64, I64
 
 
-class Busy(NamedTuple):
+class BusySubscription(NamedTuple):
     """A subscription with many matches."""
 
     subscription: str
@@ -23,7 +23,7 @@ class Busy(NamedTuple):
     filter: str
 
 
-class BestOf(NamedTuple):
+class EventRanking(NamedTuple):
     """An event and its top-ranked subscriptions."""
 
     event: str
@@ -95,10 +95,10 @@ class MatchReport:
     """Matches of each event."""
     per_subscription: I64
     """Matches of each subscription."""
-    busiest: Sequence[Busy] = ()
+    busiest: Sequence[BusySubscription] = ()
     idle: Sequence[tuple[str, str]] = ()
     """Some subscriptions without a match: the id and the filter."""
-    best: Sequence[BestOf] = ()
+    best: Sequence[EventRanking] = ()
     """Some events with their best subscriptions."""
     over_time: Group | None = None
     by_value: Group | None = None

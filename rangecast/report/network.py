@@ -18,7 +18,7 @@ Link = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Way:
+class MessagePath:
     """Path of one message: its rectangle, and the zones it crossed, link by link."""
 
     lo: Sequence[float]
@@ -33,7 +33,7 @@ def draw(
     frame: tuple[Sequence[float], Sequence[float]],
     server: int,
     interests: F64,
-    way: Way | None,
+    way: MessagePath | None,
     costs: Mapping[str, tuple[float, float]],
 ) -> None:
     """Draw zones (their lower and upper corners) with a message, and overlay and IP traffic.
@@ -79,7 +79,7 @@ def _rectangles(axes: Any, lo: F64, hi: F64) -> None:
     )
 
 
-def _way(axes: Any, way: Way, centre: F64, low: F64, high: F64) -> None:
+def _way(axes: Any, way: MessagePath, centre: F64, low: F64, high: F64) -> None:
     from matplotlib.patches import Rectangle
 
     a, b = np.clip(way.lo, low, high), np.clip(way.hi, low, high)

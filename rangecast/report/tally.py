@@ -22,7 +22,7 @@ from rangecast.model.encoding.events import Events
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
-from rangecast.report.facts import Busy, Group, Region
+from rangecast.report.facts import BusySubscription, Group, Region
 
 _CELLS = 28
 _SPANS = 39
@@ -42,11 +42,13 @@ class Tally:
     per_subscription: I64
     map_of: tuple[str, str] | None
 
-    def busiest(self, most: int) -> list[Busy]:
+    def busiest(self, most: int) -> list[BusySubscription]:
         """Return the subscriptions with the most matches."""
         order = np.argsort(-self.per_subscription, kind="stable")[:most].tolist()
         return [
-            Busy(str(self.boxes.ids[row]), int(self.per_subscription[row]), self.filter_of(row))
+            BusySubscription(
+                str(self.boxes.ids[row]), int(self.per_subscription[row]), self.filter_of(row)
+            )
             for row in order
             if self.per_subscription[row]
         ]

@@ -16,15 +16,15 @@ from typing import IO, Any
 from rangecast.errors import FileError, SnapshotError
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.io.durable import try_lock
-from rangecast.server.delivery.hub import Hub, Pulls
+from rangecast.server.delivery.hub import Hub, PullListeners
 from rangecast.server.delivery.messages import Gap
-from rangecast.server.encoding import Encoded, encoded, without_long_events
+from rangecast.server.encoding import EncodedEvents, encoded, without_long_events
 from rangecast.server.log.base import Draft, Log, LogError, MemoryLog, Unit
 from rangecast.server.log.kafka import KafkaLog
 from rangecast.server.log.segment import segments
 from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.pipeline.apply import Matching, apply_changes, board_messages
-from rangecast.server.pipeline.commands import Accepted, Edits, Events, Outcome, Updates
+from rangecast.server.pipeline.commands import Edits, Events, Outcome, PublishedEvents, Updates
 from rangecast.server.pipeline.futures import chained_future
 from rangecast.server.pipeline.pipeline import CommitPipeline
 from rangecast.server.security.hosts import Hosts
@@ -90,7 +90,7 @@ class Core:
         self._replay = Replay(self._where)
         self.hosts = hosts or Hosts((), is_open=False)
         self.hub = Hub()
-        self.pulls = Pulls(self.hub)
+        self.pulls = PullListeners(self.hub)
         self.sources: dict[str, SourceState] = {}
         """State of the sources that the server polls, by name."""
         self.consumers_changed: Callable[[Future[Any], Sequence[Name]], None] = lambda *_: None
@@ -388,21 +388,21 @@ class Core:
         form: str = "",
         source: str = "",
         upto: int = 0,
-    ) -> Future[Accepted]:
+    ) -> Future[PublishedEvents]:
         """Publish events, each a JSON text; invalid events are rejected individually."""
         taken, rejected = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
         arguments = entry.tenant, entry.name, key, digest, form, dedup, source, upto
         head = EventsHead(*arguments, rejected)
         events = Events(entry, taken, head, wants_matches)
         if (strict and rejected) or not taken.lines:
-            events.answer.set_result(Accepted(self.log.last + 1, 0, rejected))
+            events.answer.set_result(PublishedEvents(self.log.last + 1, 0, rejected))
         else:
             self.pipeline.submit(events)
         return events.answer
 
     def encode(
         self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
-    ) -> tuple[Encoded, list[tuple[int, str]]]:
+    ) -> tuple[EncodedEvents, list[tuple[int, str]]]:
         """Return the valid events, and the row and reason of each rejected one."""
         encoded_ = encoded(
             lines,
@@ -422,7 +422,7 @@ class Core:
         is_batch: bool = False,
         strict: bool = False,
         only: str = "",
-    ) -> Future[Accepted]:
+    ) -> Future[PublishedEvents]:
         """Change objects of a board, each given as a JSON text. Invalid changes are rejected
         individually, or all together with `strict` or in a batch. `only`: require `new` or
         `existing` objects.

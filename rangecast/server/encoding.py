@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True, eq=False)
-class Encoded:
+class EncodedEvents:
     """Valid events of a space, with their points."""
 
     lines: list[bytes]
@@ -57,9 +57,9 @@ class Encoded:
     words: int
     """Words in the space when the points were encoded."""
 
-    def take(self, places: Sequence[int]) -> Encoded:
+    def take(self, places: Sequence[int]) -> EncodedEvents:
         """Return the events at some rows."""
-        return Encoded(
+        return EncodedEvents(
             [self.lines[at] for at in places],
             [self.rows[at] for at in places],
             self.points[places],
@@ -127,7 +127,7 @@ def encoded(
     ignore_unknown: bool,
     form: str = "",
     tracked: TrackColumns | None = None,
-) -> tuple[Encoded, list[tuple[int, str]]]:
+) -> tuple[EncodedEvents, list[tuple[int, str]]]:
     """Return the valid events of a space, and the row and error of each rejected one.
 
     tracked   columns that tracks need; they needn't be attributes
@@ -177,7 +177,7 @@ def encoded(
         rejected.sort()
         taken, rows = [taken[at] for at in kept], [rows[at] for at in kept]
         points = np.array(encoded_points).reshape(len(kept), len(space))
-    return Encoded(taken, rows, points, space, words), rejected
+    return EncodedEvents(taken, rows, points, space, words), rejected
 
 
 def is_key(value: object) -> bool:
@@ -188,8 +188,8 @@ def is_key(value: object) -> bool:
 
 
 def without_long_events(
-    taken: Encoded, rejected: list[tuple[int, str]], max_bytes: int
-) -> tuple[Encoded, list[tuple[int, str]]]:
+    taken: EncodedEvents, rejected: list[tuple[int, str]], max_bytes: int
+) -> tuple[EncodedEvents, list[tuple[int, str]]]:
     """Reject events that are too long for a link; return as `encoded` does."""
     if all(len(line) <= max_bytes for line in taken.lines):
         return taken, rejected

@@ -48,7 +48,7 @@ _UPRIGHT = re.compile(r"(?i)(.*_)?(lat|latitude|y|northing)$")
 """Names of attributes that maps and plots draw upwards."""
 
 
-class Asked(NamedTuple):
+class ExplainQuery(NamedTuple):
     """The event to explain."""
 
     event: Mapping[str, Any]
@@ -61,14 +61,14 @@ class Asked(NamedTuple):
         return encode_event(self.event, space, ignore_unknown=self.ignore_unknown)
 
 
-def why(space: Space, version: Version, asked: Asked) -> dict[str, Any]:
+def why(space: Space, version: Version, asked: ExplainQuery) -> dict[str, Any]:
     """Explain why a subscription matches an event or doesn't, attribute by attribute."""
     lo, hi = Filter.parse(version.filter, space, max_boxes=ANY_BOXES).arrays()
     return _explained(space, version.id, (lo, hi), asked.point(space), asked)
 
 
 def recipients(
-    index: SpaceIndex, asked: Asked, passing: Collection[int] = (), nearest: int = 10
+    index: SpaceIndex, asked: ExplainQuery, passing: Collection[int] = (), nearest: int = 10
 ) -> dict[str, Any]:
     """Return the subscriptions that match an event, and the nearest misses with reasons.
 
@@ -204,7 +204,7 @@ def _axes(space: Space, boxes: Boxes, wanted: Sequence[int | None]) -> list[int]
 
 
 def _explained(
-    space: Space, name: Id, bounds: tuple[F64, F64], point: F64, asked: Asked
+    space: Space, name: Id, bounds: tuple[F64, F64], point: F64, asked: ExplainQuery
 ) -> dict[str, Any]:
     """Compare an event with a subscription: with all its boxes, or only the nearest one."""
     lo, hi = bounds

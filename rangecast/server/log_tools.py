@@ -19,7 +19,7 @@ from rangecast.model.io.durable import try_lock
 from rangecast.model.space import Space
 from rangecast.server.encoding import rows_of
 from rangecast.server.log.acknowledged import NAME as MARK
-from rangecast.server.log.acknowledged import Mark
+from rangecast.server.log.acknowledged import EndMark
 from rangecast.server.log.base import START, LogError, Unit, new_epoch
 from rangecast.server.log.segment import (
     checked_units,
@@ -221,7 +221,7 @@ def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
             connection.execute("DELETE FROM units WHERE last > ?", (last,))
         connection.close()
     if kept:
-        mark = Mark(folder)
+        mark = EndMark(folder)
         mark.begin(looked_at(path_of(folder, kept[-1]))[1])
         mark.close()
 

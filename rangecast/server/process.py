@@ -31,7 +31,7 @@ from rangecast.server.http.auth import DEFAULT
 from rangecast.server.http.connections import ConnectionLimits, check_times
 from rangecast.server.http.fast_path import FastPathProtocol
 from rangecast.server.http.page import tile_origin
-from rangecast.server.http.stalled import Stalled
+from rangecast.server.http.stalled import StallGuard
 from rangecast.server.http.websocket_protocol import LINGER, BoundedWebSocket
 from rangecast.server.links.dialer import checked_url
 from rangecast.server.links.manager import LinkOptions
@@ -186,7 +186,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.service = service
         self.settings = settings
-        self._stalled = Stalled()
+        self._stalled = StallGuard()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:  # once a second

@@ -37,7 +37,7 @@ _TOO_SLOW = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True)
-class HandOver:
+class BatchForwarder:
     """Function for `foreachBatch`, on the server, that hands each batch to the client."""
 
     key: str
@@ -71,7 +71,7 @@ class ClientQuery:
         self._answer = answer
         self._error: BaseException | None = None
         self._stopped = threading.Event()
-        self._query = _started(writer.foreachBatch(HandOver(self._key)))
+        self._query = _started(writer.foreachBatch(BatchForwarder(self._key)))
         self._thread = threading.Thread(target=self._answer_all, daemon=True)
         self._thread.start()
 

@@ -25,7 +25,7 @@ TO_DO = "\n  hint: "
 """Stands in a reason before a remedy, where that is more than to correct the value."""
 
 
-class Encoded(NamedTuple):
+class EncodedEvents(NamedTuple):
     """Encoded batch of events: points of the valid ones, and errors of the rejected ones."""
 
     points: F64
@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
     errors: pa.Array
     """Of each bad place, in the same order; of `ERROR_TYPE`."""
 
-    def only(self, wanted: Bool) -> Encoded:
+    def only(self, wanted: Bool) -> EncodedEvents:
         """Return the batch with only the selected valid events."""
         return self._replace(points=self.points[wanted], places=self.places[wanted])
 
@@ -72,7 +72,7 @@ def encode_batch(
     *,
     nan: str,
     raising: bool,
-) -> Encoded:
+) -> EncodedEvents:
     """Encode a batch as points; `raising`: raise an error for the first rejected row.
 
     event_id   column of the event ids, if there is one
@@ -89,9 +89,9 @@ def encode_batch(
         keep_texts(points)
     places = np.arange(len(rows))
     if rows.good.all():
-        return Encoded(points, places, places[:0], pa.nulls(0, ERROR_TYPE))
+        return EncodedEvents(points, places, places[:0], pa.nulls(0, ERROR_TYPE))
     assert isinstance(bad, CollectedRows)
-    return Encoded(points, places[rows.good], places[~rows.good], error_array(bad))
+    return EncodedEvents(points, places[rows.good], places[~rows.good], error_array(bad))
 
 
 def _reject_broken(rows: Rows, batch: pa.RecordBatch) -> None:

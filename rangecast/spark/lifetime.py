@@ -29,7 +29,7 @@ _MIN_COLLECTED = 1 << 30
 reason to."""
 
 
-class _Watched(NamedTuple):
+class _WatchedSnapshot(NamedTuple):
     context: SparkContext
     functions: list[Any]
     """Weak references of the JVM to what uses the snapshot."""
@@ -47,11 +47,11 @@ class _Cleaner:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._watched: list[_Watched] = []
+        self._watched: list[_WatchedSnapshot] = []
         self._thread: threading.Thread | None = None
         self._collect_at = _MIN_COLLECTED
 
-    def watch(self, watched: _Watched) -> None:
+    def watch(self, watched: _WatchedSnapshot) -> None:
         self.sweep()
         with self._lock:
             self._watched.append(watched)
@@ -115,7 +115,7 @@ def release_with_functions(
     context = session.sparkContext
     jvm: Any = context._jvm
     references = [jvm.java.lang.ref.WeakReference(function) for function in functions]
-    _cleaner.watch(_Watched(context, references, release, size))
+    _cleaner.watch(_WatchedSnapshot(context, references, release, size))
 
 
 def sweep() -> int:

@@ -58,7 +58,7 @@ class Output(NamedTuple):
     """Row of the event; -1: there is none."""
 
 
-class Matched(NamedTuple):
+class MatchColumns(NamedTuple):
     """Matching subscriptions of each event, ascending: those of event e are at offsets[e] ..
     offsets[e + 1].
     """

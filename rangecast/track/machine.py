@@ -19,7 +19,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import I64, U8
 from rangecast.kernels.jit import jit
-from rangecast.track.columns import Matched, Objects, Output, Rules, Stays
+from rangecast.track.columns import MatchColumns, Objects, Output, Rules, Stays
 
 EXIT, CROSS, ENTER, INSIDE, DWELL = 0, 1, 2, 3, 4
 """Transitions, in their order at one moment."""
@@ -250,7 +250,7 @@ def _move_stays(
     slot: int,
     at: int,
     event: int,
-    matched: Matched,
+    matched: MatchColumns,
     known: U8,
     report_inside: bool,
 ) -> None:
@@ -292,7 +292,7 @@ def _begin_stays(
     slot: int,
     at: int,
     event: int,
-    matched: Matched,
+    matched: MatchColumns,
     known: U8,
     is_first: bool,
     last: int,
@@ -348,7 +348,7 @@ def apply_events(
     totals: I64,
     slots: I64,
     times: I64,
-    matched: Matched,
+    matched: MatchColumns,
     known: U8,
     begin: int,
     after: int,

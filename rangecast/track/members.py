@@ -16,7 +16,7 @@ from rangecast.match.live import match_live, match_one_live
 from rangecast.model.attributes.base import MISSING
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import terms_of
-from rangecast.track.columns import Matched, Rules
+from rangecast.track.columns import MatchColumns, Rules
 from rangecast.track.geometry.accuracy import Accuracy
 from rangecast.track.geometry.crossings import Paths, crossings
 from rangecast.track.geometry.extents import Extents
@@ -204,7 +204,7 @@ class Subscriptions:
             self._in_use[number] = stored.ids[row : row + 1].tolist()[0], row
         return numbers
 
-    def match(self, points: F64, times: I64, radii: F64 | None) -> Matched:
+    def match(self, points: F64, times: I64, radii: F64 | None) -> MatchColumns:
         """Match events with the set as of the last edit seen, and mark the matches as in use.
 
         radii   accuracy of each event, if available
@@ -224,7 +224,7 @@ class Subscriptions:
             self._use_numbered(unsure[1])
         return self._scheduled(merged(len(points), parts), times)
 
-    def crossed(self, matched: Matched, paths: Paths, times: I64) -> Matched:
+    def crossed(self, matched: MatchColumns, paths: Paths, times: I64) -> MatchColumns:
         """Return the matches of events, merged with the crossings of the paths to them."""
         # Only to sift: a stay rules a crossing out, too. Texts of then may be gone.
         start = paths.start.copy()
@@ -253,7 +253,7 @@ class Subscriptions:
             parts.append((events[some], matched.subscription[some], flag))
         return self._scheduled(merged(len(times), parts), times)
 
-    def _scheduled(self, matched: Matched, times: I64) -> Matched:
+    def _scheduled(self, matched: MatchColumns, times: I64) -> MatchColumns:
         """Return the matches without those outside the schedule of their rule."""
         if not self._schedules:
             return matched

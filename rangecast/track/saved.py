@@ -18,14 +18,14 @@ from rangecast.model.snapshot import (
     with_prefix,
     without_prefix,
 )
-from rangecast.track.columns import Matched
+from rangecast.track.columns import MatchColumns
 from rangecast.track.state import Content
 from rangecast.track.waiting import Batch
 
 _KIND = "tracker"
 
 
-class Saved(NamedTuple):
+class TrackerState(NamedTuple):
     """The complete state of a tracker."""
 
     content: Content
@@ -50,12 +50,12 @@ class Saved(NamedTuple):
         new = numbers[np.searchsorted(self.numbers, subscription)]
         events = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         order = np.lexsort((new, events))
-        matched = Matched(offsets.copy(), new[order], flags[order])
+        matched = MatchColumns(offsets.copy(), new[order], flags[order])
         points = _widened(self.waiting.points, width)
         return content, self.waiting._replace(matched=matched, points=points)
 
 
-def save_tracker(path: str | Path, saved: Saved, *, overwrite: bool) -> None:
+def save_tracker(path: str | Path, saved: TrackerState, *, overwrite: bool) -> None:
     """Write a snapshot; reject an existing one unless `overwrite`."""
     content, waiting = saved.content, saved.waiting
     known = waiting.ids.is_valid()
@@ -78,7 +78,7 @@ def save_tracker(path: str | Path, saved: Saved, *, overwrite: bool) -> None:
     save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
 
-def load_tracker(path: str | Path) -> Saved:
+def load_tracker(path: str | Path) -> TrackerState:
     """Read a snapshot."""
     arrays, meta = load_arrays(path, _KIND)
     keys = ids_of_buffers(without_prefix("key_", arrays))
@@ -90,13 +90,15 @@ def load_tracker(path: str | Path) -> Saved:
         ids_of_buffers(without_prefix("waiting_key_", arrays)),
         arrays["waiting_times"],
         ids,
-        Matched(*(arrays[f"waiting_{name}"] for name in Matched._fields)),
+        MatchColumns(*(arrays[f"waiting_{name}"] for name in MatchColumns._fields)),
         arrays["waiting_points"],
     )
     subscriptions = ids_of_buffers(without_prefix("subscription_", arrays)).to_pylist()
     gone = arrays["gone"].tolist()
     numbers = arrays["numbers"]
-    return Saved(content, waiting, numbers, subscriptions, gone, meta["settings"], meta["progress"])
+    return TrackerState(
+        content, waiting, numbers, subscriptions, gone, meta["settings"], meta["progress"]
+    )
 
 
 def _widened(points: F64, width: int) -> F64:

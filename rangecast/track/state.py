@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, AnyArray, offsets_of
-from rangecast.track.columns import Matched, Objects, Output, Rules, Stays
+from rangecast.track.columns import MatchColumns, Objects, Output, Rules, Stays
 from rangecast.track.geometry.crossings import NO_EVENT, STORED, Paths, previous
 from rangecast.track.keys import Keys, roomy
 from rangecast.track.machine import (
@@ -164,7 +164,7 @@ class State:
         self._make_room()
         self._count += int(self._objects.last[slot] == NEVER)
         count = len(numbers)
-        matched = Matched(np.array([0, count]), numbers, np.full(count, MATCHED, np.uint8))
+        matched = MatchColumns(np.array([0, count]), numbers, np.full(count, MATCHED, np.uint8))
         row, slots, known = np.array([at]), np.array([slot]), np.zeros(count, np.uint8)
         size = int(self._totals[STAYS]) + count
         if size > len(self._stays.next):
@@ -205,7 +205,14 @@ class State:
         return Paths(rows, gap[rows], start[:, :-1], points[rows, :-1], start[:, -1])
 
     def apply(
-        self, slots: I64, times: I64, matched: Matched, rules: Rules, after: int, *, inside: bool
+        self,
+        slots: I64,
+        times: I64,
+        matched: MatchColumns,
+        rules: Rules,
+        after: int,
+        *,
+        inside: bool,
     ) -> Output:
         """Apply events in order."""
         known = np.zeros(len(matched.subscription), np.uint8)

@@ -40,7 +40,7 @@ from rangecast.track.moments import (
     time_axis,
 )
 from rangecast.track.rules import Rule, check_rule
-from rangecast.track.saved import Saved, load_tracker, save_tracker
+from rangecast.track.saved import TrackerState, load_tracker, save_tracker
 from rangecast.track.state import State
 from rangecast.track.transitions import KINDS, REASONS, Transition, Transitions, joined
 from rangecast.track.waiting import Batch, due, followed, no_events
@@ -433,7 +433,7 @@ class Tracker:
         """
         save_tracker(path, self.saved(), overwrite=overwrite)
 
-    def saved(self) -> Saved:
+    def saved(self) -> TrackerState:
         """Return a copy of the state, the waiting events and all settings."""
         content = self._state.content()
         numbers = np.unique(
@@ -460,7 +460,7 @@ class Tracker:
         gone, edited = self._set.pending(numbers)
         content.flags[np.isin(content.subscription, edited)] |= EDITED
         ids = self._set.ids(numbers)
-        return Saved(content, self._waiting, numbers, ids, gone, settings, progress)
+        return TrackerState(content, self._waiting, numbers, ids, gone, settings, progress)
 
     @classmethod
     def open(cls, path: str | Path, engine: Engine) -> Tracker:
@@ -471,7 +471,7 @@ class Tracker:
         return cls.restored(load_tracker(path), engine)
 
     @classmethod
-    def restored(cls, saved: Saved, engine: Engine, edited: Collection[Id] = ()) -> Tracker:
+    def restored(cls, saved: TrackerState, engine: Engine, edited: Collection[Id] = ()) -> Tracker:
         """Return a tracker that continues from a saved state, as `open` does.
 
         edited   subscriptions whose filter has changed since the save

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I32, I64, Bool, offsets_of
-from rangecast.track.columns import Matched
+from rangecast.track.columns import MatchColumns
 
 _TEXT = pa.large_string()
 
@@ -22,7 +22,7 @@ class Batch(NamedTuple):
     times: I64
     ids: pa.Array
     """Null: an event has none."""
-    matched: Matched
+    matched: MatchColumns
     points: F64
     """(events, d) and their accuracy, where paths are looked at; (events, 0) elsewhere."""
 
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
         counts = (offsets[1:] - offsets[:-1])[rows]
         ends = offsets_of(counts)
         places = np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], counts)
-        matched = Matched(ends, subscription[places], flags[places])
+        matched = MatchColumns(ends, subscription[places], flags[places])
         taken = pa.array(rows)
         keys, ids = self.keys.take(taken), self.ids.take(taken)
         return Batch(keys, self.times[rows], ids, matched, self.points[rows])
@@ -41,14 +41,14 @@ class Batch(NamedTuple):
         """Return the events without matches of removed subscriptions."""
         offsets, subscription, flags = self.matched
         stays: Bool = ~np.isin(subscription, removed)
-        kept = Matched(offsets_of(stays)[offsets], subscription[stays], flags[stays])
+        kept = MatchColumns(offsets_of(stays)[offsets], subscription[stays], flags[stays])
         return self._replace(matched=kept)
 
 
 def no_events() -> Batch:
     """Return an empty batch."""
     nothing = np.zeros(0, np.int64)
-    matched = Matched(np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8))
+    matched = MatchColumns(np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8))
     return Batch(pa.array([], _TEXT), nothing, pa.array([], pa.int64()), matched, np.zeros((0, 0)))
 
 
@@ -65,7 +65,7 @@ def followed(first: Batch, then: Batch) -> Batch:
         else:
             ids = [id_.cast(_TEXT) for id_ in ids]
     ends, more = first.matched.offsets, then.matched.offsets
-    matched = Matched(
+    matched = MatchColumns(
         np.concatenate([ends, ends[-1] + more[1:]]),
         np.concatenate([first.matched.subscription, then.matched.subscription]),
         np.concatenate([first.matched.flags, then.matched.flags]),
@@ -84,7 +84,7 @@ def _stacked(first: F64, then: F64) -> F64:
     return np.concatenate(both)
 
 
-def merged(count: int, parts: Sequence[tuple[I64 | I32, I64, int]]) -> Matched:
+def merged(count: int, parts: Sequence[tuple[I64 | I32, I64, int]]) -> MatchColumns:
     """Merge (events, subscriptions, flag) of several kinds into one, combining the flags."""
     events = np.concatenate([part for part, _, _ in parts])
     numbers = np.concatenate([part for _, part, _ in parts])
@@ -97,7 +97,7 @@ def merged(count: int, parts: Sequence[tuple[I64 | I32, I64, int]]) -> Matched:
         flags = np.bitwise_or.reduceat(flags, np.flatnonzero(is_new))
         events, numbers = events[is_new], numbers[is_new]
     offsets = np.searchsorted(events, np.arange(count + 1))
-    return Matched(offsets.astype(np.int64), numbers, flags)
+    return MatchColumns(offsets.astype(np.int64), numbers, flags)
 
 
 def due(waiting: Batch, watermark: int) -> tuple[Batch, Batch]:

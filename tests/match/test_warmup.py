@@ -15,10 +15,10 @@ from rangecast.cover.plain import covered_plainly
 from rangecast.kernels import ahead
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.scan import Scan
-from rangecast.match.warmup import Starting, begin
+from rangecast.match.warmup import WarmupIndex, begin
 from rangecast.model.boxes import Boxes
 from rangecast.rank import warmup as rank_starting
-from rangecast.rank.answerer import Asked, RankAnswerer
+from rangecast.rank.answerer import RankAnswerer, RankQuery
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.scan import Scan as RankScan
 from tests.support import strategies
@@ -69,13 +69,13 @@ def test_the_scan_answers_until_kernels_are_compiled(compiler):
 
 @given(strategies.boxes_and_points())
 def test_it_matches_as_every_structure_does(case):
-    check_matcher(Starting, *case)
+    check_matcher(WarmupIndex, *case)
 
 
 def test_beyond_some_seconds_of_comparing_it_waits(compiler, monkeypatch):
     boxes, points = some()
     monkeypatch.setattr(ahead, "_MAX_COMPARISONS", 60 * boxes.lo.size)
-    index = Starting(boxes)
+    index = WarmupIndex(boxes)
     index.match(points)
     assert (index.interim.built, compiler.waited) == (None, 0)
     found = [set(index.match_one(point).tolist()) for point in points]
@@ -162,7 +162,7 @@ def test_who_ranks_with_a_named_structure_or_spans_waits_for_kernels(compiler, m
     assert rank_starting.begin(boxes, "slabs")[0].name == "slabs"
     assert RankAnswerer.of(boxes).index.name == "slabs"
     assert RankAnswerer.of(boxes, at_once=True).index.name == "warmup"
-    spans = Asked(span="overlap")
+    spans = RankQuery(span="overlap")
     assert RankAnswerer.of(boxes, asked=spans, at_once=True).index.name == "slabs"
     index = rank_starting.begin(boxes)[0]
     found = index.best_spans(points, points, 3, "overlap")

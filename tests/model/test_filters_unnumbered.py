@@ -8,7 +8,7 @@ from rangecast.errors import FilterError
 from rangecast.model.attributes.base import Number
 from rangecast.model.attributes.text import Category, String
 from rangecast.model.filters.filter import Filter
-from rangecast.model.filters.unnumbered import FirstReading, numbered
+from rangecast.model.filters.unnumbered import ProvisionalParser, numbered
 from rangecast.model.space import Space
 
 WORDS = ["a", "b", "c", "d", "or", "it's", 'say "x"', "", "ü"]
@@ -45,7 +45,7 @@ def outcome(parse):
 
 def read_all(where, filters):
     """Read texts, and number their words; return what was read, and the space."""
-    reading = FirstReading(where)
+    reading = ProvisionalParser(where)
     read = [reading.read(text) for text in filters]
     for axis, word in sorted(reading.new):
         where.attributes[axis].equal(word)

@@ -14,7 +14,7 @@ from rangecast.overlay import Broker, Settings
 from rangecast.overlay.broker import ports
 from rangecast.overlay.interest.items import (
     Batch,
-    Wanted,
+    ResolvedItem,
     name_of,
     understood,
     wanted_of,
@@ -87,7 +87,7 @@ FRAMES = (
         priorities=st.lists(FLOATS, max_size=2),
         hops=COUNTS,
     )
-    | st.builds(messages.Taken, kept=CURSORS)
+    | st.builds(messages.EventsAck, kept=CURSORS)
     | st.builds(messages.PropagationQuery, token=NAMES, incarnation=COUNTS, version=COUNTS)
     | st.builds(messages.PropagationReply, token=NAMES)
     | st.builds(messages.Reject, kind=NAMES, why=st.text(max_size=9))
@@ -292,7 +292,7 @@ def test_merging_tells_what_ranges_lack_and_cuts_them_past_the_budget():
         assert len(told) <= 4
         points = np.array([[x, y] for x in range(64) for y in range(64)], np.float64)
         table, exact = Table(SPACE, options.curve), Table(SPACE)
-        table.change_items(Batch(SPACE, [Wanted(item, None) for item in told.values()]), [])
+        table.change_items(Batch(SPACE, [ResolvedItem(item, None) for item in told.values()]), [])
         exact.change_items(Batch(SPACE, live), [])
         assert (table.holds(points) >= exact.holds(points)).all()
     assert told

@@ -70,10 +70,10 @@ def test_an_event_that_comes_a_second_time_before_it_is_on_disk_is_confirmed_to_
     frame = frames.Events(origin="z", after=0, upto=1, numbers=[1], ids=[1], points=bytes(16))
     broker.handle(0.0, ports.Received("a", frame))
     out = broker.handle(0.0, ports.Received("c", frame))
-    assert sent_by(out, frames.Taken) == [("c", frames.Taken(kept={"z": 0}))]
+    assert sent_by(out, frames.EventsAck) == [("c", frames.EventsAck(kept={"z": 0}))]
     out = broker.handle(0.0, ports.Durable(1))
-    taken = frames.Taken(kept={"z": 1})
-    assert sent_by(out, frames.Taken) == [("a", taken), ("c", taken)]
+    taken = frames.EventsAck(kept={"z": 1})
+    assert sent_by(out, frames.EventsAck) == [("a", taken), ("c", taken)]
 
 
 def test_a_link_that_was_accepted_isn_t_forgotten_when_it_is_rejected():
@@ -138,7 +138,7 @@ def test_a_neighbour_that_lost_its_disk_goes_on_with_what_comes():
     broker.handle(0.0, ports.Received("a", ALL))
     broker.handle(0.0, ports.Publish(np.zeros((3, 2))))
     broker.handle(0.0, ports.Durable(3))
-    broker.handle(0.0, ports.Received("a", frames.Taken(kept={"b": 3})))
+    broker.handle(0.0, ports.Received("a", frames.EventsAck(kept={"b": 3})))
     again = frames.Hello(broker="a", incarnation=2, space=broker._space_digest, seen=1)
     broker.handle(0.0, ports.Received("a", again))
     broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
@@ -202,7 +202,7 @@ def test_the_log_is_looked_at_as_far_as_a_link_can_take_it():
     link, got = broker.links["a"], []
     assert (link.scanned, numbers_sent(out)) == (4, [])  # two on their way, two that wait
     for number in range(2, 11, 2):
-        out = broker.handle(0.0, ports.Received("a", frames.Taken(kept={"b": number})))
+        out = broker.handle(0.0, ports.Received("a", frames.EventsAck(kept={"b": number})))
         got += numbers_sent(out)
     assert got == [[number] for number in range(3, 11)]
     link.table.change_items(Batch(SPACE, []), [EVERYTHING.name])
@@ -226,7 +226,7 @@ def test_texts_on_their_way_are_bounded_by_bytes():
         )
         broker.log.append(block)
     assert numbers_sent(broker.handle(0.0, ports.Durable(3))) == [[1], [2]]
-    out = broker.handle(0.0, ports.Received("a", frames.Taken(kept={"b": 1})))
+    out = broker.handle(0.0, ports.Received("a", frames.EventsAck(kept={"b": 1})))
     assert numbers_sent(out) == [[3]]
     assert sent_by(out, frames.Events)[0][1].texts == [b"123456"]
 
@@ -291,7 +291,7 @@ def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
     net = Net({"a": "b", "b": "ac", "c": "b"}, settings=bounded)
     broker = net.brokers["b"]
     link = broker.links["a"]
-    broker.handle(0.0, ports.Received("a", frames.Taken(kept={f"o{n}": 5 for n in range(50)})))
+    broker.handle(0.0, ports.Received("a", frames.EventsAck(kept={f"o{n}": 5 for n in range(50)})))
     assert link.taken == {}
     for n in range(5):
         frame = frames.Events(

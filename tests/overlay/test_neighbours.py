@@ -81,11 +81,11 @@ def test_a_neighbour_that_says_nothing_is_closed():
 
 def test_what_is_wanted_is_told_some_at_a_time_and_waits_while_a_link_is_clogged():
     broker = linked(heartbeat_interval=None, max_items=2, max_burst_bytes=100)
-    broker.handle(0.0, ports.Clogged("a"))
+    broker.handle(0.0, ports.LinkFull("a"))
     wanted = {one: f"x between {one} and {one}" for one in range(20)}
     broker.handle(0.0, ports.Subscribe(wanted))
     assert sent_by(broker.handle(0.0, ports.AskPropagated("t")), frames.PropagationQuery) == []
-    outputs, count = broker.handle(0.0, ports.Drained("a")), 0
+    outputs, count = broker.handle(0.0, ports.LinkDrained("a")), 0
     told = []
     while any(isinstance(one, ports.Timer) and one.at <= 0 for one in outputs):
         some = sent_by(outputs, frames.Interest)
@@ -114,7 +114,7 @@ def test_a_snapshot_is_sent_some_at_a_time_and_once_for_many_requests():
         if len(parts) >= 9:
             break
     assert [frame.part for _, frame in parts] == [*range(9)]
-    broker.handle(0.0, ports.Clogged("a"))
+    broker.handle(0.0, ports.LinkFull("a"))
     for _ in range(3000):
         assert not sent_by(broker.handle(0.0, ports.Received("a", resync)), frames.Snapshot)
     assert len(broker.links["a"].parts) == 9
@@ -245,7 +245,7 @@ def test_a_neighbour_that_goes_on_with_an_older_disk_is_told_what_it_lost():
     broker, _ = greeted()
     broker.handle(0.0, ports.Received("a", ALL))
     publish(broker, 3)
-    broker.handle(0.0, ports.Received("a", frames.Taken(kept={"b": 3})))
+    broker.handle(0.0, ports.Received("a", frames.EventsAck(kept={"b": 3})))
     broker.handle(0.0, ports.LinkUp("a"))
     broker.handle(0.0, ports.Received("a", hello(broker, incarnation=2, kept={"b": 1})))
     ((_, frame),) = sent_by(publish(broker), frames.Events)

@@ -8,7 +8,7 @@ from rangecast.errors import RangecastError, UsageError
 from rangecast.merge import Cells
 from rangecast.overlay import Broker, Settings
 from rangecast.overlay.broker import ports
-from rangecast.overlay.broker.link_state import Flight
+from rangecast.overlay.broker.link_state import InFlight
 from rangecast.overlay.interest.items import (
     EVERYTHING,
 )
@@ -140,7 +140,7 @@ def test_an_event_that_was_there_before_it_was_sent_makes_room_for_the_next():
     net = Net({"a": "b", "b": "a"})
     link = net.brokers["a"].links["b"]
     link.taken = {"a": 5}
-    link.flights.append(Flight(0, "a", 5, 1, 0))
+    link.flights.append(InFlight(0, "a", 5, 1, 0))
     link.in_flight = 1
     assert link.confirm({"a": 5}, "a")
     assert link.in_flight == 0

@@ -15,19 +15,19 @@ from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.broker import ZoneBroker
 from rangecast.overlay.zones.frames import (
-    Fill,
-    Filled,
+    DeliveryAck,
     Frame,
-    Held,
-    Kept,
-    Numbered,
+    GatewayInterest,
+    InterestsReply,
+    InterestsRequest,
+    NumberedMessage,
     Route,
     Send,
     Subscribe,
-    Taken,
     Tick,
     ToServer,
-    Yielded,
+    YieldedClaims,
+    ZoneClaim,
 )
 from rangecast.overlay.zones.geometry import Box
 from rangecast.overlay.zones.server import Update, ZoneServer
@@ -226,8 +226,8 @@ def test_a_broker_that_answers_before_it_has_its_interests_is_found_out(
 ) -> None:
     take = ZoneBroker._take
 
-    def hasty(self: ZoneBroker, zone: Held, given: Numbered) -> None:
-        self.zones = [Held(one.box, one.epoch, True, one.known) for one in self.zones]
+    def hasty(self: ZoneBroker, zone: ZoneClaim, given: NumberedMessage) -> None:
+        self.zones = [ZoneClaim(one.box, one.epoch, True, one.known) for one in self.zones]
         take(self, zone, given)
 
     def play() -> None:
@@ -248,16 +248,16 @@ def test_the_winner_of_a_claim_hears_who_answered_before_and_asks_for_the_intere
     frame = Box((0.0, 0.0), (1.0, 1.0))
     old, new = ZoneBroker(0, frame), ZoneBroker(1, frame)
     left, right = Box.everything(2).cut(0, 0.5)
-    old.zones, new.zones = [Held(Box.everything(2), 5)], [Held(right, 7)]
-    new.interests["gone"] = Kept((0.6, 0.7), 1, 1)
+    old.zones, new.zones = [ZoneClaim(Box.everything(2), 5)], [ZoneClaim(right, 7)]
+    new.interests["gone"] = GatewayInterest((0.6, 0.7), 1, 1)
     told = [one.what for one in old.handle(Frame(1, new._announcement())) if isinstance(one, Send)]
     assert [zone.box for zone in old.zones] == [left]
-    assert Yielded((right,)) in told
+    assert YieldedClaims((right,)) in told
     for what in told:
         new.handle(Frame(0, what))
     assert not new.zones[0].is_ready
-    assert ToServer(Fill(right)) in new.handle(Tick())
-    filled = Filled(right, 9, (("here", (0.8, 0.9)),))
+    assert ToServer(InterestsRequest(right)) in new.handle(Tick())
+    filled = InterestsReply(right, 9, (("here", (0.8, 0.9)),))
     new.handle(Frame(0, Route((0.6, 0.7), (0.6, 0.7), filled)))
     assert new.zones[0].is_ready
     assert set(new.interests) == {"here"}
@@ -349,7 +349,7 @@ def test_brokers_that_leave_while_nobody_else_is_there_give_way_to_one_that_join
 def test_what_a_message_waits_for_is_worked_out_once() -> None:
     story = Story(2016, 2, algorithm="dense")
     server, rng = story.network.server, story.rng
-    under_way: dict[int, Numbered] = {}
+    under_way: dict[int, NumberedMessage] = {}
 
     def take(outputs: list[Any]) -> None:
         under_way.update((one.what.number, one.what) for one in outputs)
@@ -364,7 +364,7 @@ def test_what_a_message_waits_for_is_worked_out_once() -> None:
         number = rng.choice(list(under_way))
         sent = under_way.pop(number)
         before = set(server._pending)
-        take(server.handle(Taken(number, sent.box, 0)))
+        take(server.handle(DeliveryAck(number, sent.box, 0)))
         assert before - set(server._pending) == {number}
         for late in rng.sample(list(under_way), min(3, len(under_way))):
             box = under_way[late].box

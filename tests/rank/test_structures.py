@@ -18,7 +18,7 @@ from rangecast.rank.papers.sopt import sopt
 from rangecast.rank.papers.trees import Trees
 from rangecast.rank.scan import Scan
 from rangecast.rank.slabs.index import Slabs
-from rangecast.rank.slabs.lists import Fineness
+from rangecast.rank.slabs.lists import CellResolution
 from tests.support import adversarial, strategies
 from tests.support.examples import examples
 
@@ -28,8 +28,10 @@ RANKERS = {
     "ir in small pages": partial(Trees, "ir", ir, branching=2),
     "sopt in small pages": partial(Trees, "sopt", sopt, branching=2),
     "rtree in small pages": partial(Trees, "rtree", rtree, branching=3),
-    "slabs in short lists": partial(Slabs, fineness=Fineness(length=3, doubtful=0)),
-    "slabs in few short lists": partial(Slabs, fineness=Fineness(length=3, doubtful=1, few=4)),
+    "slabs in short lists": partial(Slabs, fineness=CellResolution(length=3, doubtful=0)),
+    "slabs in few short lists": partial(
+        Slabs, fineness=CellResolution(length=3, doubtful=1, few=4)
+    ),
 }
 TREES = [name for name in RANKERS if name != "scan" and not name.startswith("slabs")]
 LISTED = [name for name in RANKERS if name.startswith("slabs")]

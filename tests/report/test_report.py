@@ -11,7 +11,15 @@ from rangecast.model.encoding.events import encode_events
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
 from rangecast.report import match_plots
-from rangecast.report.facts import Busy, Group, MatchReport, MicroBatch, Proof, Region, Stage
+from rangecast.report.facts import (
+    BusySubscription,
+    Group,
+    MatchReport,
+    MicroBatch,
+    Proof,
+    Region,
+    Stage,
+)
 from rangecast.report.html import Html, page, table, tag
 from rangecast.report.match import match_page, percent, short
 from rangecast.report.plots import COLOURS, Svg, plot
@@ -57,7 +65,10 @@ def whole(**changes):
         "lead": f"Lead {EVIL}",
         "per_event": np.array([0, 1, 5, 20, 300, 0]),
         "per_subscription": np.array([0, 0, 3, 23, 300]),
-        "busiest": [Busy(f"id {EVIL}", 300, f"filter {EVIL}"), Busy("b", 23, "x < 5")],
+        "busiest": [
+            BusySubscription(f"id {EVIL}", 300, f"filter {EVIL}"),
+            BusySubscription("b", 23, "x < 5"),
+        ],
         "idle": [(f"idle {EVIL}", "x > 9")],
         "over_time": Group("when", times, np.array([5, 4, 3, 2, 3]), np.array([0, 1, 0, 2, 1])),
         "by_value": Group("kind", [f"v {EVIL}", "b"], np.array([5, 6]), np.array([1, 6])),
@@ -203,7 +214,10 @@ def test_matches_are_counted_by_event_and_by_subscription(form):
     made = counted(form)
     assert made.per_event.tolist() == [3, 2, 0]
     assert made.per_subscription.tolist() == [1, 2, 0, 2]
-    assert made.busiest(2) == [Busy("b", 2, "x > 7 or kind = 'b'"), Busy("all", 2, "true")]
+    assert made.busiest(2) == [
+        BusySubscription("b", 2, "x > 7 or kind = 'b'"),
+        BusySubscription("all", 2, "true"),
+    ]
     assert made.idle(5) == [("never", "n = 99")]
 
 

@@ -53,7 +53,7 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
             index.name(one.subscription): sum(not line.holds for line in one.boxes[one.nearest])
             for one in explained
         }
-        found = explain.recipients(index, explain.Asked(event), nearest=12)
+        found = explain.recipients(index, explain.ExplainQuery(event), nearest=12)
         assert set(found["matches"]) == {name for name, count in lacks.items() if not count}
         assert found["count"] == len(found["matches"])
         near = [one["subscription"] for one in found["nearest"]]
@@ -67,13 +67,13 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
 
 def test_why_says_the_same(index: SpaceIndex) -> None:
     event = EVENTS[0]
-    found = explain.recipients(index, explain.Asked(event))
+    found = explain.recipients(index, explain.ExplainQuery(event))
     for name in [*found["matches"], *(one["subscription"] for one in found["nearest"])]:
-        said = explain.why(MADE.space, index.entry.live[name], explain.Asked(event))
+        said = explain.why(MADE.space, index.entry.live[name], explain.ExplainQuery(event))
         assert said["matches"] == (name in found["matches"])
         assert said["verdict"].startswith(name)
     with pytest.raises(RangecastError, match="pric"):
-        explain.recipients(index, explain.Asked({"pric": 3}))
+        explain.recipients(index, explain.ExplainQuery({"pric": 3}))
 
 
 def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
@@ -104,7 +104,7 @@ def test_a_large_set_is_looked_at_in_part(
 ) -> None:
     monkeypatch.setattr(explain, "MAX_EXAMINED", 10)
     first = [index.name(number) for number in index.engine.boxes(10).ids.to_pylist()]
-    found = explain.recipients(index, explain.Asked(EVENTS[0]), nearest=50)
+    found = explain.recipients(index, explain.ExplainQuery(EVENTS[0]), nearest=50)
     assert (found["looked_at"], found["subscriptions"]) == (10, len(index.engine))
     assert {one["subscription"] for one in found["nearest"]} <= {*first}
     drawn = explain.boxes_on_axes(index, "price", "risk")
@@ -140,12 +140,12 @@ def test_the_plane_opens_on_what_most_boxes_bound(index: SpaceIndex) -> None:
 
 def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex) -> None:
     event = next(
-        one for one in EVENTS if explain.recipients(index, explain.Asked(one))["count"] > 1
+        one for one in EVENTS if explain.recipients(index, explain.ExplainQuery(one))["count"] > 1
     )
-    before = explain.recipients(index, explain.Asked(event))
+    before = explain.recipients(index, explain.ExplainQuery(event))
     numbers = {index.name(one): one for one in index.engine.boxes().ids.to_pylist()}
     passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
-    found = explain.recipients(index, explain.Asked(event), passing)
+    found = explain.recipients(index, explain.ExplainQuery(event), passing)
     assert found["matches"] == before["matches"][1:]
     assert found["count"] == before["count"] - 1
     assert found["nearest"][0] == before["nearest"][1]

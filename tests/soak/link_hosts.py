@@ -13,8 +13,8 @@ from rangecast.server.encoding import encoded
 from rangecast.server.links.broker_runner import TENANT, BrokerRunner
 from rangecast.server.links.connection import CLOGGED_BYTES
 from rangecast.server.log.base import MemoryLog
-from rangecast.server.pipeline.apply import Written
-from rangecast.server.pipeline.commands import Accepted, Edits, Events
+from rangecast.server.pipeline.apply import WrittenRequest
+from rangecast.server.pipeline.commands import Edits, Events, PublishedEvents
 from rangecast.server.state.edits import (
     EVENTS,
     EventsHead,
@@ -62,7 +62,7 @@ class Host:
         request = Edits(edits)
         units = self._append([edits_draft(edits, 0)])
         changes = [*self.registry.apply(edits, units[-1].first)]
-        self._written.append(Written(units[-1], request, changes))
+        self._written.append(WrittenRequest(units[-1], request, changes))
         request.answer.set_result(units[-1].first)
         return request.answer
 
@@ -77,8 +77,8 @@ class Host:
                 return
             self.deduplicator.note_source(head)
         unit = self._append([events_draft(head, request.encoded.lines, 0)])[-1]
-        self._written.append(Written(unit, request, []))
-        request.answer.set_result(Accepted(unit.first, unit.length, []))
+        self._written.append(WrittenRequest(unit, request, []))
+        request.answer.set_result(PublishedEvents(unit.first, unit.length, []))
 
     def acknowledge(self, consumer: Any, seq: int) -> None:
         consumer.cursor = max(consumer.cursor, seq)
@@ -110,7 +110,7 @@ class Host:
             replay.carried_out(unit)
         self.registry, self.deduplicator = replay.registry, replay.deduplicator
         self.lineage = Lineage(self.log.epoch, self.registry)
-        self._written: list[Written] = []
+        self._written: list[WrittenRequest] = []
         self.begin_epoch()
 
     def start(self) -> None:

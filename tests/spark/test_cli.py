@@ -13,7 +13,7 @@ from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.notify.line.tables import LineTables
 from rangecast.spark.steps.match import match as on_spark
-from rangecast.spark.steps.notify.verify_lists import Sent, mismatches
+from rangecast.spark.steps.notify.verify_lists import SentMessages, mismatches
 from rangecast.workloads import generate
 
 SPACE = """
@@ -223,9 +223,9 @@ def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
     bad = CollectedRows()
     for _, some in tables.read_updates(changes, pa.string(), table.objects.__contains__, bad):
         sent = table.update_many(some)
-    right = Sent(None, 4, False, things, table.table(), wanted, [sent])
+    right = SentMessages(None, 4, False, things, table.table(), wanted, [sent])
     assert mismatches(spark, right) == 0
-    lost = Sent(None, 4, False, things, table.table(), wanted, [])
+    lost = SentMessages(None, 4, False, things, table.table(), wanted, [])
     assert mismatches(spark, lost) == lost.mismatches(0, 60) > 10
 
 

@@ -74,8 +74,10 @@ def test_what_a_function_of_sql_uses_goes_with_the_function(spark):
 
 def test_what_steps_shipped_goes_when_the_session_stops():
     released = []
-    of_a_running_one = lifetime._Watched(SimpleNamespace(_jsc="a context"), [Used()], None, 0)
-    stopped = lifetime._Watched(
+    of_a_running_one = lifetime._WatchedSnapshot(
+        SimpleNamespace(_jsc="a context"), [Used()], None, 0
+    )
+    stopped = lifetime._WatchedSnapshot(
         SimpleNamespace(_jsc=None), [Used()], lambda: released.append("stopped"), 0
     )
     assert not of_a_running_one.is_unused()

@@ -18,7 +18,7 @@ from rangecast.overlay.interest.items import Batch
 from rangecast.overlay.interest.sources import Sources
 from rangecast.overlay.interest.strategies import Options, strategy_of
 from rangecast.overlay.simulation.run import simulate
-from rangecast.overlay.wire.frames import Taken
+from rangecast.overlay.wire.frames import EventsAck
 
 
 class NoStaging(Broker):
@@ -184,7 +184,7 @@ class ConfirmsEarly(Broker):
     def _events(self, now, link, frame):
         super()._events(now, link, frame)
         if self._got.get(frame.origin, 0) >= frame.upto:
-            self._send(link, Taken(kept={frame.origin: frame.upto}))
+            self._send(link, EventsAck(kept={frame.origin: frame.upto}))
 
 
 class KeepsSent(Broker):

@@ -18,7 +18,7 @@ from rangecast.model.sets.ids import Places
 from rangecast.store.versions import is_set
 
 
-class Kept(NamedTuple):
+class KeptColumns(NamedTuple):
     """The columns to keep."""
 
     names: tuple[str, ...]
@@ -65,11 +65,11 @@ class Kept(NamedTuple):
         return arrays
 
 
-def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> Kept:
+def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> KeptColumns:
     """Return the columns that a run keeps; reject one that neither file has."""
     names = run.options.kept
     if not names:
-        return Kept(names, pa.schema([]), pa.table({}), boxes.ids)
+        return KeptColumns(names, pa.schema([]), pa.table({}), boxes.ids)
     table = pa.table({})
     if not is_set(subscriptions):
         source = identified(file_source(run.file(subscriptions)), run.options.subscription_id)
@@ -83,4 +83,4 @@ def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> K
             f"--keep {absent[0]}: neither events nor subscriptions have this column\n"
             "  hint: name a column of one of the two files"
         )
-    return Kept(names, events.kept, table, boxes.ids)
+    return KeptColumns(names, events.kept, table, boxes.ids)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-class _Amount(ProgressColumn):
+class _AmountColumn(ProgressColumn):
     """Progress column: a percentage, if known, and rows."""
 
     def render(self, task: Task) -> Text:
@@ -41,7 +41,7 @@ def progress(*, quiet: bool, on_stdout: bool) -> Progress:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        _Amount(),
+        _AmountColumn(),
         console=console,
         transient=True,
         disable=quiet or not shown,

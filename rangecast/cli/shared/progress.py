@@ -12,7 +12,7 @@ from rangecast.cli.shared.output import console, counted, per_second
 
 if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
-    from rangecast.spark.stream.batch import Done
+    from rangecast.spark.stream.batch import BatchOutcome
 
 
 def answers(steps: dict[str, int]) -> str:
@@ -44,7 +44,7 @@ class StreamProgress:
         """Show the current activity on a terminal, until the next batch."""
         self._status.update(text)
 
-    def batch(self, done: Done) -> None:
+    def batch(self, done: BatchOutcome) -> None:
         """Count a batch."""
         for name in ("events", "matches", "rejected", "rejected_edits", "seconds"):
             self.totals[name] += getattr(done, name)
@@ -60,7 +60,7 @@ class StreamProgress:
         else:
             self._run.say(self._line(done))
 
-    def _line(self, done: Done) -> str:
+    def _line(self, done: BatchOutcome) -> str:
         rate = per_second(done.events, done.seconds)
         line = (
             f"batch {done.batch}, version {done.version}: {counted(done.events, 'event')} in, "

@@ -72,7 +72,7 @@ class _Summary(NamedTuple):
     is_loud: bool
 
 
-class Advance(Protocol):
+class ProgressCallback(Protocol):
     """Callback for progress: the number of rows processed, and the share of the files read."""
 
     def __call__(self, count: int, reading: Reading | None = None) -> None: ...
@@ -229,7 +229,7 @@ class Run:
                 advance(len(batch.points), events.reading)
 
     @contextmanager
-    def task(self, text: str) -> Iterator[Advance]:
+    def task(self, text: str) -> Iterator[ProgressCallback]:
         """Show a task; yield a callback that advances its row count.
 
         The callback takes the number of rows, and the share of the files read so far.

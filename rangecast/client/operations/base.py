@@ -34,7 +34,7 @@ class AsyncSender(Protocol):
     def _send(self, call: Call[R]) -> Awaitable[R]: ...
 
 
-class _Done(Exception):  # noqa: N818
+class _EndOfOperation(Exception):  # noqa: N818
     """Signals the end of an operation, as `StopIteration` can't cross threads."""
 
 
@@ -53,7 +53,7 @@ def blocking(
         while True:
             try:
                 call = _advanced(advance)
-            except _Done as done:
+            except _EndOfOperation as done:
                 result: R = done.args[0]
                 return result
             advance = _answer(steps, self._send, call)
@@ -82,7 +82,7 @@ def awaited(
                     call = await asyncio.to_thread(_advanced, advance)
                 else:
                     call = _advanced(advance)
-            except _Done as done:
+            except _EndOfOperation as done:
                 result: R = done.args[0]
                 return result
             try:
@@ -116,7 +116,7 @@ def _advanced(advance: _Advance) -> Call[Any]:
     try:
         return advance()
     except StopIteration as end:
-        raise _Done(end.value) from None
+        raise _EndOfOperation(end.value) from None
 
 
 def _signature(operation: Callable[..., Any]) -> inspect.Signature:

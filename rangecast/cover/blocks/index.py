@@ -45,7 +45,7 @@ from rangecast.cover.blocks.layout import (
     insert,
     insert_all,
 )
-from rangecast.cover.index import STALE, Want, consider, is_enough, register
+from rangecast.cover.index import STALE, SearchParameters, consider, is_enough, register
 from rangecast.cover.store import NONE, Store, dominates
 from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.bits import at_least, at_most, bits_up_to, lowest_bit
@@ -103,7 +103,7 @@ def _may_hold(
 
 @jit
 def _search(
-    index: BlockState, store: Store, want: Want, box: int, out: I32, filled: int
+    index: BlockState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     down = want.down
     encode(index, store, box)

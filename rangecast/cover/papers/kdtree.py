@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.cover.index import STALE, Want, consider, is_enough, register
+from rangecast.cover.index import STALE, SearchParameters, consider, is_enough, register
 from rangecast.cover.store import NONE, WIDTH, Store, dominates
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
@@ -184,7 +184,7 @@ def _drop(index: KdState, box: int) -> None:
 
 @jit
 def _search(
-    index: KdState, store: Store, want: Want, box: int, out: I32, filled: int
+    index: KdState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     points, width, down = store.points, store.notes[WIDTH], want.down
     node = visited = compared = bounded = 0

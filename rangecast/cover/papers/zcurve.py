@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.cover.index import STALE, Want, consider, is_enough, register
+from rangecast.cover.index import STALE, SearchParameters, consider, is_enough, register
 from rangecast.cover.papers.zcurve_order import (
     AXES,
     BITS,
@@ -74,7 +74,7 @@ def _is_small(index: ZState, begin: int, end: int) -> bool:
 def _look(
     index: ZState,
     store: Store,
-    want: Want,
+    want: SearchParameters,
     box: int,
     begin: int,
     end: int,
@@ -120,7 +120,7 @@ def _extreme(index: ZState, begin: int, end: int, down: bool) -> int:
 
 @jit
 def _search(
-    index: ZState, store: Store, want: Want, box: int, out: I32, filled: int
+    index: ZState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     notes, down, bit = index.notes, want.down, np.uint64(1)
     axes, bits = notes[AXES], notes[BITS]

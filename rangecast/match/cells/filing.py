@@ -13,7 +13,7 @@ from rangecast.kernels.jit import jit
 from rangecast.match.cells.plan import BLOCK_BITS, DOUBTFUL, SURE, Grid, cut
 
 
-class Filed(NamedTuple):
+class CellLists(NamedTuple):
     """The boxes and their lists."""
 
     offsets: I32
@@ -119,7 +119,7 @@ def file(
 
 
 @jit
-def _entry_of(filed: Filed, segment: int, number: int) -> int:
+def _entry_of(filed: CellLists, segment: int, number: int) -> int:
     """Return the entry of a box in a segment, whose numbers ascend; -1 if there is none."""
     first, last = int(filed.offsets[segment]), int(filed.offsets[segment + 1])
     end = last
@@ -142,7 +142,7 @@ def mark(
     holes: U64,
 ) -> None:
     """Mark all entries of some boxes; `nodes` and `kinds` as for `file`."""
-    grid, filed = opened(grid_table, Grid), opened(filed_table, Filed)
+    grid, filed = opened(grid_table, Grid), opened(filed_table, CellLists)
     lengths, turn = np.empty((2, len(grid.axes)), np.int64)
     for box in boxes:
         number, block = box & 0xFFFF, box >> BLOCK_BITS

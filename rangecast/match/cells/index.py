@@ -44,7 +44,7 @@ from rangecast.kernels.bits import ZERO, lowest_bit
 from rangecast.kernels.bundle import Bundle, opened, pointer, table_size
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.cells.filing import Filed, file, mark
+from rangecast.match.cells.filing import CellLists, file, mark
 from rangecast.match.cells.plan import (
     BLOCK_BITS,
     DOUBTFUL,
@@ -85,7 +85,7 @@ _GRID = table_size(Grid)
 
 
 @jit
-def _locate(grid: Grid, filed: Filed, points: F64, lists: I32, on_edges: Bool) -> int:
+def _locate(grid: Grid, filed: CellLists, points: F64, lists: I32, on_edges: Bool) -> int:
     """Write the lists of each event, (events, lists), and whether it lies on edges everywhere.
 
     Returns how many entries those lists hold.
@@ -163,7 +163,7 @@ def _next_hole(holes: Any, start: int, end: int) -> int:
 
 @jit
 def _match(
-    filed: Filed,
+    filed: CellLists,
     points: F64,
     lists: I32,
     on_edges: Bool,
@@ -255,7 +255,7 @@ def _match(
 @jit
 def _locate_all(grid_table: I64, filed_table: I64, points: F64, lists: I32, on_edges: Bool) -> int:
     """Do what `_locate` does, for a batch."""
-    grid, filed = opened(grid_table, Grid), opened(filed_table, Filed)
+    grid, filed = opened(grid_table, Grid), opened(filed_table, CellLists)
     return _locate(grid, filed, points, lists, on_edges)
 
 
@@ -273,7 +273,7 @@ def _match_all(
     counts: I64,
 ) -> tuple[int, int, int, int, int]:
     """Do what `_match` does, for a batch."""
-    filed = opened(filed_table, Filed)
+    filed = opened(filed_table, CellLists)
     arguments = points, lists, on_edges, other_offsets, other_rows
     return _match(filed, *arguments, event, cursor, rows, counts)
 
@@ -282,7 +282,7 @@ def _match_all(
 def _match_one(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a `Single`: the tables behind its own are those of the grid and the lists."""
     reject_nan(points)
-    grid, filed = opened(table[OWN:], Grid), opened(table[OWN + _GRID :], Filed)
+    grid, filed = opened(table[OWN:], Grid), opened(table[OWN + _GRID :], CellLists)
     lists = np.empty((1, filed.lists), np.int32)
     on_edges = np.empty(1, np.bool_)
     entries = _locate(grid, filed, points, lists, on_edges)
@@ -336,7 +336,7 @@ class Cells:
             self._file(boxes, indexed, places[:-1], ids)
         none = np.empty(0, np.uint32), np.empty(0, np.uint64), np.empty(0, np.int64)
         sizes = self._blocks, plan.lists, int(len(boxes.lo) == boxes.rows)
-        self._filed = Bundle(Filed(offsets, ids, *kept, *none, *sizes))
+        self._filed = Bundle(CellLists(offsets, ids, *kept, *none, *sizes))
         self._sifted = [0]
         """Entries that were looked up one by one since any were marked; shared by all versions."""
         self._alone: list[SingleEvent] = []

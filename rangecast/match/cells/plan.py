@@ -206,7 +206,7 @@ def plans(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> list[Plan]:
     return [plan.plan for plan in weighed] + [Plan((), (), ())]
 
 
-class Weighed(NamedTuple):
+class CostedPlan(NamedTuple):
     """A plan with the nanoseconds of an event and the bytes of its lists that it should take."""
 
     time: float
@@ -216,7 +216,7 @@ class Weighed(NamedTuple):
     plan: Plan
 
 
-def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Weighed]:
+def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[CostedPlan]:
     """Yield every plan that should fit into `room` bytes and be built in reasonable time."""
     n = len(boxes.lo)
     some = slice(None, None, max(1, n // _QUANTILES))
@@ -255,4 +255,4 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Weig
                 if size <= room and entries <= _MAX_ENTRIES * n:
                     a_list = _LIST_COST + _BLOCK_COST * blocks_of(n)
                     time = ids + _AXIS_COST * len(axes) + a_list * plan.lists
-                    yield Weighed(time, size, cells, plan)
+                    yield CostedPlan(time, size, cells, plan)

@@ -33,7 +33,7 @@ _PLANE = 2
 """Attributes whose boxes are counted."""
 
 
-class Ends(NamedTuple):
+class SortedBounds(NamedTuple):
     """The bounds of boxes on two attributes, each sorted."""
 
     lo_x: F64
@@ -55,7 +55,7 @@ def _count_plane(
     quadrants   the tables of (lo x, lo y), (hi x, lo y), (lo x, hi y) and (hi x, hi y)
     """
     begun, ended_x, ended_y, ended = quadrants
-    ends = opened(ends_table, Ends)
+    ends = opened(ends_table, SortedBounds)
     for event in range(len(points)):
         x, y = points[event, axes[0]], points[event, axes[1]]
         lo_x, lo_y = (
@@ -97,7 +97,7 @@ class Plane:
         self._axes = axes
         sides = lo[:, 0].copy(), hi[:, 0].copy(), lo[:, 1].copy(), hi[:, 1].copy()
         lo_x, hi_x, lo_y, hi_y = sides
-        self._ends = Bundle(Ends(*map(np.sort, sides)))
+        self._ends = Bundle(SortedBounds(*map(np.sort, sides)))
         self._quadrants = [
             quadrants_of(x, y) for x, y in ((lo_x, lo_y), (hi_x, lo_y), (lo_x, hi_y), (hi_x, hi_y))
         ]

@@ -59,7 +59,7 @@ from rangecast.kernels.hilbert import (
 )
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.shared.candidates import earlier_boxes, held_before, holds
-from rangecast.match.shared.frozen import Packed
+from rangecast.match.shared.frozen import FrozenIndex
 from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.index_options import Options, whole
 
@@ -222,7 +222,7 @@ def _mean_expected(first: U64, last: U64, bits: int) -> float:
     return total / len(first)
 
 
-class Hilbert(Packed):
+class Hilbert(FrozenIndex):
     """All matches of each event by ranges on Hilbert curves."""
 
     name = "hilbert"

@@ -13,7 +13,7 @@ from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import as_points
 
 
-class Packed:
+class FrozenIndex:
     """A structure that is one bundle, with a kernel for batches and one for a single event."""
 
     _batch: ClassVar[Callable[..., tuple[int, int, int, int, int]]]

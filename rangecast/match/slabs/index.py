@@ -45,8 +45,8 @@ from rangecast.match.slabs.lanes import (
     search_batch,
     sort_by_event,
 )
-from rangecast.match.slabs.layout import ByOwner, by_owner, dead_with, lay_out
-from rangecast.match.slabs.maps import Deaths, Maps, maps_of, match_one_by_maps
+from rangecast.match.slabs.layout import BoxesByOwner, by_owner, dead_with, lay_out
+from rangecast.match.slabs.maps import DeadBoxes, Maps, maps_of, match_one_by_maps
 from rangecast.match.slabs.search import match_one, search_each
 from rangecast.model.boxes import Boxes, as_points
 
@@ -70,7 +70,7 @@ class Slabs:
         self.layout = Bundle(lay_out(boxes))
         self._maps: list[Bundle[Maps] | None] = []
         """Once a single event was matched: the maps, if it pays to have any."""
-        self._by_owner: ByOwner | None = None
+        self._by_owner: BoxesByOwner | None = None
         self._alone: list[SingleEvent] = []
         """For single events, once there was one."""
 
@@ -116,7 +116,7 @@ class Slabs:
             self._maps.append(maps_of(self.layout, self.dimensions))
         if self._maps[0] is None:
             return single_event(match_one, *beside, self.layout)
-        deaths = Bundle(Deaths(int(self.layout.arrays.dead.any())))
+        deaths = Bundle(DeadBoxes(int(self.layout.arrays.dead.any())))
         return single_event(match_one_by_maps, *beside, self.layout, self._maps[0], deaths)
 
 

@@ -201,22 +201,22 @@ def lay_out(boxes: Boxes) -> Layout:
     )
 
 
-class ByOwner(NamedTuple):
+class BoxesByOwner(NamedTuple):
     """The boxes in the order of their subscriptions, and the first of each of these."""
 
     boxes: I32
     first: I64
 
 
-def by_owner(layout: Layout) -> ByOwner:
+def by_owner(layout: Layout) -> BoxesByOwner:
     """Return where the boxes of each subscription are."""
     owner = layout.owner[: layout.blocks[-1]]
     boxes = np.argsort(owner, kind="stable").astype(np.int32)
     first = np.searchsorted(owner[boxes], np.arange(owner.max(initial=-1) + 2))
-    return ByOwner(boxes, first)
+    return BoxesByOwner(boxes, first)
 
 
-def dead_with(layout: Layout, places: ByOwner, rows: I64) -> U64:
+def dead_with(layout: Layout, places: BoxesByOwner, rows: I64) -> U64:
     """Return `dead` with the boxes of some more subscriptions."""
     first = places.first[rows]
     boxes = places.boxes[ranges_of(first, places.first[rows + 1] - first)]

@@ -78,7 +78,7 @@ class Maps(NamedTuple):
     """An attribute that a box mentions, and the codes of its bounds: 16, 8 and 8 bits."""
 
 
-class Deaths(NamedTuple):
+class DeadBoxes(NamedTuple):
     """Says whether boxes of the layout are dead."""
 
     are_some: int
@@ -378,7 +378,7 @@ def match_one_by_maps(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a `Single`: the tables behind its own are those of the layout and the maps."""
     reject_nan(points)
     layout, maps = opened(table[OWN:], Layout), opened(table[OWN + _LAYOUT :], Maps)
-    are_dead = opened(table[OWN + _LAYOUT + _MAPS :], Deaths).are_some != 0
+    are_dead = opened(table[OWN + _LAYOUT + _MAPS :], DeadBoxes).are_some != 0
     codes = np.empty(points.shape, np.uint8)
     encode_points(layout.edges, layout.first_edge, points, codes)
     beside = max_beside(table, others)

@@ -31,7 +31,7 @@ _FIRST, _LAST, _WIDTH = 3, 4, 6
 """Columns of `Programs.literals`, and how many it has."""
 
 
-class Compared(NamedTuple):
+class LiteralResult(NamedTuple):
     """Result of evaluating one literal on an event."""
 
     value: str
@@ -39,13 +39,13 @@ class Compared(NamedTuple):
     holds: bool
 
 
-def compared(space: Space, attribute: Arithmetic, word: str, point: F64) -> list[Compared]:
+def compared(space: Space, attribute: Arithmetic, word: str, point: F64) -> list[LiteralResult]:
     """Evaluate the literals of a conjunction on an event; return the failing ones, if any."""
     comparisons = [_compared(space, literal, point) for literal in attribute.literals_in(word)]
     return [comparison for comparison in comparisons if not comparison.holds] or comparisons
 
 
-def _compared(space: Space, literal: str, point: F64) -> Compared:
+def _compared(space: Space, literal: str, point: F64) -> LiteralResult:
     comparison = comparison_of(space, literal)
     if not has_attributes(comparison[0]):
         comparison = mirrored(comparison)
@@ -57,9 +57,9 @@ def _compared(space: Space, literal: str, point: F64) -> Compared:
     name, bound = operand_text(left), operand_text(right)
     if operation < 0:
         present = all(math.isfinite(value) for value in values_of(space, comparison, point))
-        return Compared(f"{name} is {'undefined' if present else 'missing'}", "", False)
+        return LiteralResult(f"{name} is {'undefined' if present else 'missing'}", "", False)
     other = f"{bound}, {number_text(y)}," if has_attributes(right) else bound
-    return Compared(f"{name} is {number_text(x)}", f"{_ASKED[sign]}{other} asked", bool(holds))
+    return LiteralResult(f"{name} is {number_text(x)}", f"{_ASKED[sign]}{other} asked", bool(holds))
 
 
 @jit

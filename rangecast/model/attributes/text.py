@@ -21,7 +21,7 @@ OTHER = MAX
 _EMPTY = "this is an empty string; a missing value is null or None"
 
 
-class _Named(Attribute):
+class _TextValued(Attribute):
     """Attribute with text values."""
 
     def _text(self, value: Any) -> str:
@@ -35,7 +35,7 @@ class _Named(Attribute):
         return value
 
 
-class Category(_Named):
+class Category(_TextValued):
     """One value of a fixed list."""
 
     type = "category"
@@ -74,7 +74,7 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)  # another thread may have held it
 
 
-class String(_Named):
+class String(_TextValued):
     """Free text. The vocabulary holds the texts that subscriptions mention; all others are `OTHER`.
 
     The vocabulary only grows, so coordinates stay valid. Any thread may add words while others
@@ -122,7 +122,7 @@ class String(_Named):
         return code
 
 
-class Hierarchy(_Named):
+class Hierarchy(_TextValued):
     """Tree of concepts. A concept is the range of its leaves; the value of an event is a leaf."""
 
     type = "hierarchy"

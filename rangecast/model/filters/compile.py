@@ -57,7 +57,7 @@ _COMBINATION = 4
 
 
 @dataclass(slots=True)
-class _Impossible:
+class _ImpossibleCondition:
     axis: int
     node: Node
 
@@ -65,7 +65,7 @@ class _Impossible:
 def region_of(space: Space, text: str, max_boxes: int) -> Region:
     """Compile a filter's text to boxes, each a product of single ranges."""
     tree = read_tree(text, space.names)
-    reading = _Reading(space, text, max_boxes)
+    reading = _Compiler(space, text, max_boxes)
     region = reading.region(tree, False)
     if not region:
         raise reading.never(tree)
@@ -79,14 +79,14 @@ def region_of(space: Space, text: str, max_boxes: int) -> Region:
     return boxes
 
 
-class _Reading:
+class _Compiler:
     def __init__(self, space: Space, text: str, max_boxes: int):
         self.space = space
         self.text = text
         self.max_boxes = max_boxes
         # On the way there may be more boxes than at the end, however few are allowed there.
         self.room = max(max_boxes, MAX_BOXES)
-        self.impossible: list[_Impossible] = []
+        self.impossible: list[_ImpossibleCondition] = []
         self.large: FilterError | None = None
         self.work = 0
 
@@ -107,7 +107,7 @@ class _Reading:
                 return region_of_text(self.space, self.text, node, negated=negated)
             ranges = self.ranges(node, self.space.attributes[axis], negated)
             if not ranges:
-                self.impossible.append(_Impossible(axis, node))
+                self.impossible.append(_ImpossibleCondition(axis, node))
                 return []
             region: Region = [((axis, ranges),)]
             count = len(ranges)
@@ -174,7 +174,7 @@ class _Reading:
                 full = axis, ((number, number + FULL),)
                 region.append(tuple(sorted([*parts, full if cell.is_full else word])))
         if not region:
-            self.impossible.append(_Impossible(x, node))
+            self.impossible.append(_ImpossibleCondition(x, node))
         return region
 
     def place(self, node: Condition, name: str) -> Place:
@@ -270,7 +270,7 @@ class _Reading:
             if common:
                 certain.append((axis, common))
             else:
-                self.impossible.append(_Impossible(axis, node))
+                self.impossible.append(_ImpossibleCondition(axis, node))
                 alive = False
         if not alive or not alternatives:
             return [tuple(certain)] if alive else []
@@ -293,7 +293,7 @@ class _Reading:
                         apart_on.add(both)
                     else:
                         survivors.append(both)
-            self.impossible.extend(_Impossible(axis, node) for axis in sorted(apart_on))
+            self.impossible.extend(_ImpossibleCondition(axis, node) for axis in sorted(apart_on))
             # What is related is also compared with one another, which costs as much again.
             self.work += pairs + _COMBINATION * len(survivors) * (1 if unrelated else 2)
             if not unrelated and len(survivors) <= self.room * _SLACK:

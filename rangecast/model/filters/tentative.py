@@ -100,7 +100,7 @@ class TentativeSpace(Space):
         return self._is_settled
 
 
-class BoxesRead(NamedTuple):
+class TentativeBoxes(NamedTuple):
     """Filters of several texts, as boxes that are valid once their space is settled."""
 
     space: TentativeSpace

@@ -30,7 +30,7 @@ from rangecast.model.filters.regions import (
     joined,
 )
 from rangecast.model.filters.regions import boxes as disjoint
-from rangecast.model.shapes.words import Asked, literals_of
+from rangecast.model.shapes.words import ShapeLiteral, literals_of
 from rangecast.model.space import Space
 from rangecast.model.text.regions import prefix_texts, without_implied
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64
 
 
-Rewrite = Callable[[Place, Asked], str]
+Rewrite = Callable[[Place, ShapeLiteral], str]
 """(place, one of its literals) -> the text that is written for it."""
 
 

@@ -111,7 +111,7 @@ def _first_words(attribute: String) -> _Words | _Residual:
     return made
 
 
-class FirstReading:
+class ProvisionalParser:
     """Parses texts with provisional numbers, and collects the words that they mention."""
 
     def __init__(self, space: Space):

@@ -191,7 +191,7 @@ def _object(line: bytes) -> dict[str, Any]:
             parse_float=_fraction,
             object_pairs_hook=_distinct,
         )
-    except _TwiceError:
+    except _DuplicateKeyError:
         raise
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
@@ -200,7 +200,7 @@ def _object(line: bytes) -> dict[str, Any]:
     return value
 
 
-class _TwiceError(ValueError):
+class _DuplicateKeyError(ValueError):
     """Duplicate key in an object: choosing either value would be a guess."""
 
 
@@ -209,7 +209,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(object_) < len(pairs):  # Arrow rejects them as well, so such a line comes here
         names = [name for name, _ in pairs]
         twice = next(name for index, name in enumerate(names) if name in names[:index])
-        raise _TwiceError(f"has the key {twice!r} twice")
+        raise _DuplicateKeyError(f"has the key {twice!r} twice")
     return object_
 
 

@@ -34,7 +34,7 @@ from rangecast.model.shapes.verification.programs import (
     SPHERE_CIRCLE,
     STRAIGHT_POLYGON,
 )
-from rangecast.model.shapes.words import Asked
+from rangecast.model.shapes.words import ShapeLiteral
 
 _MAX_PAIRS, _MAX_TOUCHING = 1 << 28, 1 << 18
 """Pairs of edges that are compared, at all and in whole numbers."""
@@ -46,7 +46,7 @@ Point = tuple[int, int]
 Edge = tuple[Point, Point]
 
 
-def contains(outer: Asked, inner: Asked) -> bool:
+def contains(outer: ShapeLiteral, inner: ShapeLiteral) -> bool:
     """Return whether one literal contains another; `False` if unknown."""
     if outer.text == inner.text:
         return True

@@ -22,7 +22,7 @@ from rangecast.model.attributes.residuals import FULL, Pair
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.shapes.containment import contains
-from rangecast.model.shapes.words import Asked, literals_of
+from rangecast.model.shapes.words import ShapeLiteral, literals_of
 from rangecast.model.space import Space
 from rangecast.model.text.nesting import TextNesting
 
@@ -168,7 +168,7 @@ class Nesting:
         outer, inner = (self._literals(pair.axis, word) for word in pair[1:])
         return all(any(contains(polygon, other) for other in inner) for polygon in outer)
 
-    def _literals(self, axis: int, number: int) -> list[Asked]:
+    def _literals(self, axis: int, number: int) -> list[ShapeLiteral]:
         place = self.space.attributes[axis]
         assert isinstance(place, Place)
         return literals_of(place, place.literal(number))

@@ -48,7 +48,7 @@ MAX_RADIUS = 15_000_000.0
 """Metres; beyond, distances on the ellipsoid don't converge everywhere."""
 
 
-class Asked(NamedTuple):
+class ShapeLiteral(NamedTuple):
     """Literal of a filter: its text, its shape and how it is verified."""
 
     text: str
@@ -74,21 +74,21 @@ _PLANE = (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
 
 def asked(
     place: Place, call: Call, sign: str = "", length: Length | None = None, *, negated: bool = False
-) -> Asked:
+) -> ShapeLiteral:
     """Return the literal of a call; a distance has a comparison and a length."""
     name, border = name_text(place.name), BORDERS[place.border]
     shape = _checked(place, call.shape(length, earth=place.earth), call.geometry_at)
     kind = _kind(place, shape)
     if not sign:
         text = f"within({name}, {shape_text(shape, earth=place.earth)})"
-        return Asked(f"not {text}" if negated else text, shape, kind, negated, border)
+        return ShapeLiteral(f"not {text}" if negated else text, shape, kind, negated, border)
     assert isinstance(shape, Circle)
     sign = _OPPOSITE[sign] if negated else sign
     unit = " m" if place.earth else ""
     point = f"point({number_text(shape.x)}, {number_text(shape.y)})"
     text = f"distance({name}, {point}) {sign} {number_text(shape.radius)}{unit}"
     border = OPEN if sign in ("<", ">=") else CLOSED
-    return Asked(text, shape, kind, sign[0] == ">", border)
+    return ShapeLiteral(text, shape, kind, sign[0] == ">", border)
 
 
 def _kind(place: Place, shape: Shape) -> int:
@@ -137,21 +137,21 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
         raise ShapeError(error.reason, at if error.at is None else error.at, error.hint) from None
 
 
-def _asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> Asked:
+def _asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> ShapeLiteral:
     """Return the literal of a ring that was read in a batch."""
     wkt = text[text.index("'") + 1 : -2]
     shape = Polygons(((rings.corners(ring),),), wkt)
-    return Asked(text, shape, _kind(place, shape), False, BORDERS[place.border])
+    return ShapeLiteral(text, shape, _kind(place, shape), False, BORDERS[place.border])
 
 
-def literals_of(place: Place, word: str) -> list[Asked]:
+def literals_of(place: Place, word: str) -> list[ShapeLiteral]:
     """Parse a conjunction into its literals."""
     literals = []
     for text in place.literals_in(word):
         known = place.read.get(text)
         if known is not None:
             literals.append(
-                known if isinstance(known, Asked) else _asked_of_ring(place, text, *known)
+                known if isinstance(known, ShapeLiteral) else _asked_of_ring(place, text, *known)
             )
             continue
         compared = _DISTANCE.fullmatch(text)
@@ -165,7 +165,7 @@ def literals_of(place: Place, word: str) -> list[Asked]:
     return literals
 
 
-def distance_text(literals: list[Asked], axes: tuple[int, int], point: F64) -> str:
+def distance_text(literals: list[ShapeLiteral], axes: tuple[int, int], point: F64) -> str:
     """Describe the distance of a point from the border of each literal's shape."""
     x, y = float(point[axes[0]]), float(point[axes[1]])
     shown = []

@@ -51,7 +51,7 @@ Pattern = list[str | int]
 """Runs of characters, `ANY_CHARACTER` and `ANY_RUN`."""
 
 
-class Read(NamedTuple):
+class ParsedLiteral(NamedTuple):
     """Parsed literal, in the form of programs."""
 
     kind: int
@@ -256,7 +256,7 @@ def _compiled(pattern: Pattern) -> tuple[int, list[Part]]:
     return fixed, parts
 
 
-def read_literal(attribute: Patterns, literal: str) -> Read:
+def read_literal(attribute: Patterns, literal: str) -> ParsedLiteral:
     """Parse a literal to the form of programs."""
     known = attribute.read.get(literal)
     if known is None:
@@ -264,7 +264,7 @@ def read_literal(attribute: Patterns, literal: str) -> Read:
         if not isinstance(node, Condition) or node.form not in ("text", "equal"):
             raise FilterError(f"{clipped(literal)} is not a condition on a text")
         known = attribute.read[literal] = _read_node(node)
-    assert isinstance(known, Read)
+    assert isinstance(known, ParsedLiteral)
     return known
 
 
@@ -278,7 +278,7 @@ def bounds_of(attribute: Patterns, word: str) -> Interval:
     return (lo, hi) if lo <= hi else bounds[0]
 
 
-def _read_node(node: Condition) -> Read:
+def _read_node(node: Condition) -> ParsedLiteral:
     term = node.terms[0] if node.form == "text" else TextTerm("in", node.terms)
     values = [str(word[1:-1]).replace("''", "'") for word in term.values]
     form = FOLDED if term.ignores_case else RAW
@@ -288,7 +288,7 @@ def _read_node(node: Condition) -> Read:
         if form == RAW and not node.negated:
             places = [order_of(text) for text in texts]
             bounds = min(places), max(places)
-        return Read(SET, form, node.negated, set_program(texts), bounds, False)
+        return ParsedLiteral(SET, form, node.negated, set_program(texts), bounds, False)
     if term.kind == "like":
         pattern = read_pattern(values[0])
         if form == RAW and not node.negated:
@@ -299,14 +299,14 @@ def _read_node(node: Condition) -> Read:
             is_range = is_prefix or pattern == [ANY_RUN]
         program = match_program([_compiled(pattern)], every=True)
         is_never = node.negated and pattern == [ANY_RUN]
-        return Read(MATCH, form, node.negated, program, bounds, is_range, is_never)
+        return ParsedLiteral(MATCH, form, node.negated, program, bounds, is_range, is_never)
     if term.kind == "cidr":
         patterns = [_compiled([network_bits(value), ANY_RUN]) for value in values]
         program = match_program(patterns, every=False)
-        return Read(MATCH, ADDRESS, node.negated, program, bounds, False)
+        return ParsedLiteral(MATCH, ADDRESS, node.negated, program, bounds, False)
     phrases = [_compiled([ANY_RUN, spaced(value.split(" ")), ANY_RUN]) for value in values]
     program = match_program(phrases, every=term.kind == "all")
-    return Read(MATCH, WORDS, node.negated, program, bounds, False)
+    return ParsedLiteral(MATCH, WORDS, node.negated, program, bounds, False)
 
 
 def network_bits(network: str) -> str:

@@ -20,7 +20,7 @@ _SHOWN = 60
 """Characters of a text that are shown."""
 
 
-class Compared(NamedTuple):
+class ConjunctionResult(NamedTuple):
     """Result of evaluating a conjunction of text conditions on an event."""
 
     value: str
@@ -28,16 +28,16 @@ class Compared(NamedTuple):
     holds: bool
 
 
-def compared(attribute: Patterns, word: str, handle: float) -> Compared:
+def compared(attribute: Patterns, word: str, handle: float) -> ConjunctionResult:
     """Return the conditions of a conjunction that an event's text fails."""
     if not np.isfinite(handle):
-        return Compared("(missing)", "", False)
+        return ConjunctionResult("(missing)", "", False)
     (text,) = TEXTS.get([handle])
     failed = [
         literal for literal in attribute.literals_in(word) if not _holds(attribute, literal, handle)
     ]
     lacking = "; ".join(_lacking(literal, text) for literal in failed)
-    return Compared(cut(text, _SHOWN), lacking, not failed)
+    return ConjunctionResult(cut(text, _SHOWN), lacking, not failed)
 
 
 def _holds(attribute: Patterns, literal: str, handle: float) -> bool:

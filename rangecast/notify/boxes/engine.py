@@ -17,7 +17,7 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.filter import Filter
 from rangecast.model.validation.inputs import as_filter, as_space
-from rangecast.notify.base import BoardEngine, BoardOptions, Painted, empty_painted
+from rangecast.notify.base import BoardEngine, BoardOptions, MessageColumns, empty_painted
 from rangecast.notify.boxes.messages import BoxMessages, BoxWork, values_of
 from rangecast.notify.boxes.painter import MAX_DENSE, BoxPainter
 from rangecast.notify.boxes.points import Points
@@ -150,7 +150,7 @@ class BoxEngine(BoardEngine):
 
     # ---- changes
 
-    def _paint(self, slots: Sequence[int], ys: Sequence[float]) -> Painted:
+    def _paint(self, slots: Sequence[int], ys: Sequence[float]) -> MessageColumns:
         parts = []
         known = dict(zip(slots, self.objects.of(slots)[1].tolist(), strict=True))
         for event, (slot, y) in enumerate(zip(slots, ys, strict=True)):
@@ -164,9 +164,11 @@ class BoxEngine(BoardEngine):
         if len(parts) == 1:
             return parts[0]
         parts.append(empty_painted(self._d, 4 * self._d))
-        return Painted(*map(np.concatenate, zip(*parts, strict=True)))
+        return MessageColumns(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _paint_batch(self, before: Points, old: dict[int, float], new: dict[int, float]) -> Painted:
+    def _paint_batch(
+        self, before: Points, old: dict[int, float], new: dict[int, float]
+    ) -> MessageColumns:
         painter, objects, tree = self._painter, self.objects, self.tree
         old = {slot: y for slot, y in old.items() if y != new[slot]}
         new = {slot: new[slot] for slot in old}
@@ -178,10 +180,10 @@ class BoxEngine(BoardEngine):
         olds[list(old)] = list(old.values())
         return self._painted(0, *painter.paint_batch(objects, before, tree, entries, olds))
 
-    def _painted(self, event: int, slots: I32, tiles: F64) -> Painted:
+    def _painted(self, event: int, slots: I32, tiles: F64) -> MessageColumns:
         at, ys, arrivals = self.objects.of(slots)
         events, ordinals = np.full(len(slots), event, np.int64), np.arange(len(slots))
-        return Painted(events, ordinals, slots.astype(np.int32), arrivals, at, ys, tiles)
+        return MessageColumns(events, ordinals, slots.astype(np.int32), arrivals, at, ys, tiles)
 
     def plan(self, slots: list[int]) -> tuple[str, str]:
         if self.options.is_dense:

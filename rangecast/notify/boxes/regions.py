@@ -41,7 +41,7 @@ class Tiles(NamedTuple):
         return cls(np.zeros(room, np.int32), np.zeros((room, 4 * d)))
 
 
-class Sorted(NamedTuple):
+class RivalCounts(NamedTuple):
     """Number of rivals that cover a region, that are open, and of these, that lie below floor."""
 
     cover: int
@@ -79,7 +79,7 @@ def sort_rivals(
     cover: int,
     open_: int,
     fresh: I32,
-) -> Sorted:
+) -> RivalCounts:
     """Sort the rivals of the segment at `begin` for a region within it, into the next segment.
 
     `floor` is how many rivals have a key below floor. Open ones that rank behind k covering ones
@@ -117,4 +117,4 @@ def sort_rivals(
         segments[top + m + n] = segments[top + k + n]
         open_below += segments[top + m + n] < floor
         n += 1
-    return Sorted(m, n, cover_below, open_below)
+    return RivalCounts(m, n, cover_below, open_below)

@@ -13,7 +13,7 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import closed_range
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.arguments import check_finite
-from rangecast.notify.base import BoardEngine, BoardOptions, Painted
+from rangecast.notify.base import BoardEngine, BoardOptions, MessageColumns
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.lists import Lists
 from rangecast.notify.line.objects import Objects
@@ -172,17 +172,17 @@ class LineEngine(BoardEngine):
 
     # ---- changes
 
-    def _paint(self, slots: Sequence[int], ys: Sequence[float]) -> Painted:
-        return Painted(*self._painter.paint(self.objects, self.index, slots, ys))
+    def _paint(self, slots: Sequence[int], ys: Sequence[float]) -> MessageColumns:
+        return MessageColumns(*self._painter.paint(self.objects, self.index, slots, ys))
 
     def _paint_batch(
         self, before: Objects, old: dict[int, float], new: dict[int, float]
-    ) -> Painted:
+    ) -> MessageColumns:
         slots = np.array(list(new), np.int32)
         ys = np.array(list(new.values()), np.float64)
         olds = np.array([old[slot] for slot in new], np.float64)
         painter, index = self._painter, self.index
-        return Painted(*painter.paint_batch(self.objects, before, index, slots, olds, ys))
+        return MessageColumns(*painter.paint_batch(self.objects, before, index, slots, olds, ys))
 
     def plan(self, slots: list[int]) -> tuple[str, str]:
         return "line", "there is one attribute, the position: staircases of at most k steps"

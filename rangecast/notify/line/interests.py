@@ -27,7 +27,7 @@ from rangecast.notify.line.tree_edits import (
     LEAVES_SPARE,
     LOPSIDED,
     NODES,
-    Upkeep,
+    EditArrays,
     build,
     delete,
     dissolve,
@@ -78,7 +78,7 @@ class Interests:
             )
         )
         self._upkeep = Bundle(
-            Upkeep(
+            EditArrays(
                 np.zeros(LEAF * leaves, np.int32),
                 np.zeros(2 * leaves),
                 np.zeros(2 * leaves, np.int32),
@@ -102,7 +102,7 @@ class Interests:
         return self._bundle.table
 
     @property
-    def _keep(self) -> Upkeep:
+    def _keep(self) -> EditArrays:
         return self._upkeep.arrays
 
     def _room(self, leaves: int) -> None:

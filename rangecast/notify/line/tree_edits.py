@@ -28,7 +28,7 @@ NODES, LEAVES, PAIRS_SPARE, LEAVES_SPARE = 0, 1, 2, 3
 
 
 @edited
-class Upkeep(NamedTuple):
+class EditArrays(NamedTuple):
     """Arrays that only edits need."""
 
     row: I32
@@ -117,7 +117,7 @@ def build(
     rows: I32,
 ) -> None:
     """Build the subtree of entries below an empty node."""
-    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
+    tree, keep = opened(table, Tree), opened(upkeep, EditArrays)
     order = np.arange(len(rows)).astype(np.int32)
     nodes, spans = np.empty(STACK, np.int64), np.empty((STACK, 3), np.int64)
     made = np.empty(4 * (len(rows) // FILL + 1), np.int32)
@@ -172,7 +172,7 @@ def dissolve(
     rows: I32,
 ) -> None:
     """Copy out the entries below a node, and free its nodes and leaves."""
-    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
+    tree, keep = opened(table, Tree), opened(upkeep, EditArrays)
     stack = np.empty(STACK, np.int32)
     stack[0] = root
     depth, n = 1, 0
@@ -201,7 +201,7 @@ def dissolve(
 
 
 @jit
-def _move(tree: Tree, keep: Upkeep, target: int, source: int, node: int) -> None:
+def _move(tree: Tree, keep: EditArrays, target: int, source: int, node: int) -> None:
     tree.low_l[target], tree.high_l[target] = tree.low_l[source], tree.high_l[source]
     tree.low_r[target], tree.high_r[target] = tree.low_r[source], tree.high_r[source]
     keep.row[target] = keep.row[source]
@@ -209,7 +209,7 @@ def _move(tree: Tree, keep: Upkeep, target: int, source: int, node: int) -> None
 
 
 @jit
-def _split(tree: Tree, keep: Upkeep, node: int, depth: int) -> None:
+def _split(tree: Tree, keep: EditArrays, node: int, depth: int) -> None:
     """Split a full leaf in two."""
     old = ~tree.child[node]
     new = _take(keep.leaves, keep.used, LEAVES_SPARE, LEAVES, 1)
@@ -252,7 +252,7 @@ def insert(
     path: I32,
 ) -> int:
     """Insert an entry; return the depth in `path` of a subtree to rebuild, or -1."""
-    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
+    tree, keep = opened(table, Tree), opened(upkeep, EditArrays)
     node = depth = 0
     while True:
         tree.size[node] += 1
@@ -284,7 +284,7 @@ def insert(
 @jit
 def delete(table: I64, upkeep: I64, row: int, path: I32) -> None:
     """Remove the entry of a row."""
-    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
+    tree, keep = opened(table, Tree), opened(upkeep, EditArrays)
     home = keep.home[row]
     e = LEAF * ~tree.child[home]
     while keep.row[e] != row:

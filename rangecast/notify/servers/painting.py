@@ -26,7 +26,7 @@ from rangecast.notify.line.staircase import (
 )
 from rangecast.notify.line.tree import Frontier, Tree
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
-from rangecast.notify.servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, Thing
+from rangecast.notify.servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, WireObject
 
 
 @jit
@@ -184,7 +184,7 @@ class Painting:
     """A change of one object: `questions` are to be asked next; if there are none, it is done."""
 
     def __init__(
-        self, tiler: Tiler, index: Interests, seq: int, position: int, old: Thing, y: float
+        self, tiler: Tiler, index: Interests, seq: int, position: int, old: WireObject, y: float
     ):
         self._tiler = tiler
         self._index = index
@@ -194,7 +194,7 @@ class Painting:
         self._old, self._y = old, y
         self._swept = old.y, old.arrival
         self._found: dict[int, tuple[float, ...]] = {}
-        self._best: list[Thing] = []
+        self._best: list[WireObject] = []
         self._awaited = 0
         self.questions: list[Question] = []
         self.messages: list[Message] = []
@@ -240,7 +240,7 @@ class Painting:
         if self._y > self._old.y:
             self._look_further()
 
-    def _pass_by(self, next_one: Thing) -> None:
+    def _pass_by(self, next_one: WireObject) -> None:
         self._send(next_one, self._tiler.passed(self._index, self._old.x, next_one.x))
         self._swept = next_one.y, next_one.arrival
         self._look_further()
@@ -260,7 +260,7 @@ class Painting:
         if east <= hi and east < math.inf:
             self._ask(MinY(east, EAST, x, hi, *key))
 
-    def _send(self, thing: Thing, tiles: F64) -> None:
+    def _send(self, thing: WireObject, tiles: F64) -> None:
         for left_outer, left_inner, right_inner, right_outer in tiles.tolist():
             self.messages.append(
                 Message(

@@ -1,15 +1,15 @@
 """A server of a zone: a state machine without I/O, clock or randomness.
 
     for to, message in server.handle(message):
-        ...   # WEST, EAST: to that neighbour; HOME: to subscribers, or `Done`
+        ...   # WEST, EAST: to that neighbour; HOME: to subscribers, or `Completed`
 
 Servers stand in a row, and each knows its two neighbours. The server whose zone holds an object
 paints its changes: it asks for the nearest k better objects on each side (Algorithm 1), then again
 and again for the next object that the changed one falls behind (Algorithm 2). Questions walk from
 neighbour to neighbour as far as they must.
 
-Changes are applied one after the other: the sender waits for `Done`. Each has a number, and its
-messages depend on all before it.
+Changes are applied one after the other: the sender waits for `Completed`. Each has a number, and
+its messages depend on all before it.
 
 Zones move independently of everything else. A server's share is the number of all objects
 by that of servers. One that has more than one and a half shares hands the outermost objects to a
@@ -37,9 +37,8 @@ from rangecast.notify.servers.wire import (
     EAST,
     HOME,
     WEST,
-    Alter,
     Ask,
-    Done,
+    Completed,
     Edit,
     Enter,
     FirstK,
@@ -51,7 +50,8 @@ from rangecast.notify.servers.wire import (
     Nearest,
     Routed,
     ServerMessage,
-    Thing,
+    SetValue,
+    WireObject,
 )
 from rangecast.notify.servers.zone import Zone
 
@@ -65,7 +65,7 @@ class Output(NamedTuple):
     """A message of a server, and its direction: WEST, EAST or HOME."""
 
     to: int
-    what: ServerMessage | Message | Done
+    what: ServerMessage | Message | Completed
 
 
 class Server:
@@ -86,7 +86,7 @@ class Server:
         """
         self._has_asked = {WEST: False, EAST: False}
         self._painting: Painting | None = None
-        self._change: Alter | Enter | None = None
+        self._change: SetValue | Enter | None = None
         self._is_held = False
         self._onwards = HOME
         """Direction of an incoming handover, until nothing more is passed on."""
@@ -172,7 +172,7 @@ class Server:
 
     # ---- changes
 
-    def _begin(self, change: Alter | Enter) -> None:
+    def _begin(self, change: SetValue | Enter) -> None:
         self._learn(change.seq, change.objects)
         zone = self.zone
         if isinstance(change, Enter):
@@ -207,7 +207,7 @@ class Server:
             self.zone.change(change.thing.object, change.thing.y)
         elif change.to is not None:
             old = self.zone.remove(change.object)
-            thing = Thing(change.y, old.arrival, change.to, change.object)
+            thing = WireObject(change.y, old.arrival, change.to, change.object)
             entry = Enter(change.to, change.seq, painting.position, thing, change.objects)
             self._todo.append(entry)
             return
@@ -215,7 +215,7 @@ class Server:
             self.zone.remove(change.object)
         else:
             self.zone.change(change.object, change.y)
-        self._send(HOME, Done(change.seq))
+        self._send(HOME, Completed(change.seq))
 
     # ---- interests
 
@@ -233,7 +233,7 @@ class Server:
         if WEST in self._neighbours():
             self._send(WEST, edit._replace(towards=WEST))
         else:
-            self._send(HOME, Done(edit.seq))
+            self._send(HOME, Completed(edit.seq))
 
     # ---- zones
 

@@ -32,13 +32,13 @@ from rangecast.notify.servers.painting import Tiler
 from rangecast.notify.servers.server import Server
 from rangecast.notify.servers.wire import (
     EAST,
-    Alter,
-    Done,
+    Completed,
     Edit,
     Enter,
     Range,
     ServerMessage,
-    Thing,
+    SetValue,
+    WireObject,
 )
 from rangecast.notify.servers.zone import Zone
 from rangecast.notify.tables import MAX_K, Change
@@ -47,7 +47,7 @@ Link = tuple[int, int]
 """Servers at both ends of a link, by position in the row: from, to."""
 
 
-class Walks(NamedTuple):
+class QueryCounts(NamedTuple):
     """Number of queries of servers, and of further servers that they visited.
 
     first_k counts each side, min_y both sides as one.
@@ -59,7 +59,7 @@ class Walks(NamedTuple):
     min_y_hops: int
 
 
-class _Known(NamedTuple):
+class _KnownObject(NamedTuple):
     """An object as known to the program that changes it."""
 
     x: float
@@ -113,13 +113,13 @@ class Servers:
         firsts = [len(xs) * number_ // number for number_ in range(1, number)]
         self._bounds = [-math.inf, *(float(ranked[at]) if len(xs) else 0.0 for at in firsts)]
         """Initial starts of the zones."""
-        things: list[list[Thing]] = [[] for _ in range(number)]
-        self._known: dict[int, _Known] = {}
+        things: list[list[WireObject]] = [[] for _ in range(number)]
+        self._known: dict[int, _KnownObject] = {}
         self._slots = count(len(xs))
         columns = (ids.to_pylist(), xs.tolist(), self._signed(ys).tolist(), came.tolist())
         for slot, (object_id, x, y, arrival) in enumerate(zip(*columns, strict=True)):
-            self._known[slot] = _Known(x, self._server_at(x))
-            things[self._known[slot].server].append(Thing(y, arrival, x, object_id))
+            self._known[slot] = _KnownObject(x, self._server_at(x))
+            things[self._known[slot].server].append(WireObject(y, arrival, x, object_id))
         ends = [*self._bounds, math.inf]
         self.servers = [
             Server(
@@ -179,24 +179,24 @@ class Servers:
 
     def _apply(self, step: Step) -> list[Message]:
         """Send one change, and deliver messages until it is done."""
-        change: Alter | Enter
+        change: SetValue | Enter
         objects = len(self._objects) + {"add": 1, "remove": -1}.get(step.kind, 0)
         if step.kind == "add":
-            thing = Thing(step.y, self._arrivals, step.place, step.id)
+            thing = WireObject(step.y, self._arrivals, step.place, step.id)
             change = Enter(step.place, self.seq, 0, thing, objects)
             self._arrivals += 1
             slot = next(self._slots)
             self._objects.bind(step.id, slot)
-            self._known[slot] = _Known(step.place, self._server_at(step.place))
+            self._known[slot] = _KnownObject(step.place, self._server_at(step.place))
         else:
             slot = self._objects.row(step.id)
             y = math.inf if step.kind == "remove" else step.y
             to = step.place if step.kind == "move" else None
-            change = Alter(self._known[slot].x, self.seq, step.id, y, to, objects)
+            change = SetValue(self._known[slot].x, self.seq, step.id, y, to, objects)
         self._run(self._known[slot].server, change)
         self.seq += 1
         if step.kind == "move":
-            self._known[slot] = _Known(step.place, self._server_at(step.place))
+            self._known[slot] = _KnownObject(step.place, self._server_at(step.place))
         elif step.kind == "remove":
             del self._known[self._objects.release(step.id)]
         sent, self._sent = self._sent, []
@@ -247,7 +247,7 @@ class Servers:
 
     def _hand(self, server: int, message: ServerMessage) -> None:
         for to, what in self.servers[server].handle(message):
-            if isinstance(what, Done):
+            if isinstance(what, Completed):
                 self._is_done = True
             elif isinstance(what, Message):
                 self._sent.append(what)
@@ -276,9 +276,9 @@ class Servers:
         return Work(*map(sum, zip(*(server.tiler.work for server in self.servers), strict=True)))
 
     @property
-    def walks(self) -> Walks:
+    def walks(self) -> QueryCounts:
         """Number and hops of queries so far."""
         hops = [
             sum(server.tiler.hops[kind] for server in self.servers) for kind in (FIRST_K, MIN_Y)
         ]
-        return Walks(self.work.first_k, hops[0], self.work.min_y, hops[1])
+        return QueryCounts(self.work.first_k, hops[0], self.work.min_y, hops[1])

@@ -17,10 +17,10 @@ from rangecast.model.sets.members import Id
 
 WEST, EAST = -1, 1
 HOME = 0
-"""Destination of messages that leave the servers: to subscribers, and `Done`."""
+"""Destination of messages that leave the servers: to subscribers, and `Completed`."""
 
 
-class Thing(NamedTuple):
+class WireObject(NamedTuple):
     """An object in transit; the lowest y ranks first."""
 
     y: float
@@ -37,7 +37,7 @@ class Range(NamedTuple):
     hi: float
 
 
-class Alter(NamedTuple):
+class SetValue(NamedTuple):
     """Set the value of the object at a position; inf removes it. `to`: move it there first."""
 
     at: float
@@ -55,7 +55,7 @@ class Enter(NamedTuple):
     at: float
     seq: int
     position: int
-    thing: Thing
+    thing: WireObject
     objects: int
 
 
@@ -86,7 +86,7 @@ class MinY(NamedTuple):
     arrival: int
     limit_y: float
     limit_arrival: int
-    best: Thing | None
+    best: WireObject | None
     hops: int
 
 
@@ -104,7 +104,7 @@ class Lowest(NamedTuple):
 
     at: float
     towards: int
-    best: Thing | None
+    best: WireObject | None
     hops: int
 
 
@@ -116,7 +116,7 @@ class Handover(NamedTuple):
 
     towards: int
     border: float
-    things: tuple[Thing, ...]
+    things: tuple[WireObject, ...]
     ranges: tuple[Range, ...]
 
 
@@ -155,12 +155,12 @@ class Edit(NamedTuple):
     added: tuple[Range, ...]
 
 
-class Done(NamedTuple):
+class Completed(NamedTuple):
     """A change or an edit is complete: all of its messages have been sent."""
 
     seq: int
 
 
-Routed = Alter | Enter | FirstK | MinY | Nearest | Lowest
+Routed = SetValue | Enter | FirstK | MinY | Nearest | Lowest
 """Messages addressed to a position."""
 ServerMessage = Routed | Handover | Ask | Grant | Load | Edit

@@ -15,13 +15,13 @@ from rangecast.kernels.arrays import I32
 from rangecast.model.sets.members import Id
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.objects import Objects
-from rangecast.notify.servers.wire import EAST, Range, Thing
+from rangecast.notify.servers.wire import EAST, Range, WireObject
 
 
 class Zone:
     """Positions from `lo` up to but excluding `hi`; may be empty."""
 
-    def __init__(self, lo: float, hi: float, things: Sequence[Thing]):
+    def __init__(self, lo: float, hi: float, things: Sequence[WireObject]):
         self.lo, self.hi = lo, hi
         columns = zip(*((thing.x, thing.y, thing.arrival) for thing in things), strict=True)
         self._objects = Objects(*columns) if things else Objects()
@@ -40,17 +40,17 @@ class Zone:
 
     # ---- objects
 
-    def __getitem__(self, object_id: Id) -> Thing:
+    def __getitem__(self, object_id: Id) -> WireObject:
         return self._thing(self._slots[object_id])
 
     def __contains__(self, object_id: Id) -> bool:
         return object_id in self._slots
 
-    def _thing(self, slot: int) -> Thing:
+    def _thing(self, slot: int) -> WireObject:
         x, y, arrival = self._objects.of(slot)
-        return Thing(y, arrival, x, self._names[slot])
+        return WireObject(y, arrival, x, self._names[slot])
 
-    def add(self, thing: Thing) -> None:
+    def add(self, thing: WireObject) -> None:
         """Add an object."""
         slot = self._objects.add(thing.x, thing.y, thing.arrival)
         self._names[slot], self._slots[thing.object] = thing.object, slot
@@ -59,7 +59,7 @@ class Zone:
         """Set the value of an object."""
         self._objects.change_many([self._slots[object_id]], [y])
 
-    def remove(self, object_id: Id) -> Thing:
+    def remove(self, object_id: Id) -> WireObject:
         """Remove an object, and return it."""
         slot = self._slots.pop(object_id)
         thing = self._thing(slot)
@@ -73,7 +73,7 @@ class Zone:
 
     def next_best(
         self, lo: float, hi: float, key: tuple[float, int], limit: tuple[float, int]
-    ) -> Thing | None:
+    ) -> WireObject | None:
         """Return the object of a range with the lowest key above a key and below a limit."""
         slot = self._objects.next_best(lo, hi, key, limit)
         return None if slot is None else self._thing(slot)
@@ -120,7 +120,7 @@ class Zone:
         at = near if 0 < near < len(xs) else far
         return float(xs[at]) if 0 < at < len(xs) else None
 
-    def give(self, side: int, border: float) -> tuple[tuple[Thing, ...], tuple[Range, ...]]:
+    def give(self, side: int, border: float) -> tuple[tuple[WireObject, ...], tuple[Range, ...]]:
         """Cut off everything on one side of a border, and return it with the interests there."""
         slots, xs, _, _ = self._objects.columns()
         lo, hi = (border, self.hi) if side == EAST else (self.lo, border)
@@ -135,7 +135,7 @@ class Zone:
         return things, tuple(met)
 
     def gain(
-        self, towards: int, border: float, things: Iterable[Thing], ranges: Iterable[Range]
+        self, towards: int, border: float, things: Iterable[WireObject], ranges: Iterable[Range]
     ) -> None:
         """Add objects handed over by a neighbour, and the interests that overlap them."""
         self.lo, self.hi = (border, self.hi) if towards == EAST else (self.lo, border)

@@ -18,7 +18,7 @@ from rangecast.notify.upper_bound.sweep import COUNT, Sweep, east_of, interval_o
 
 
 @edited
-class Held(NamedTuple):
+class AffectedLists(NamedTuple):
     """Interests whose lists contain the object, by blocks of the tree's leaves.
 
     block      (blocks,)       of the tree
@@ -41,7 +41,7 @@ class Held(NamedTuple):
     most: I32
 
     @classmethod
-    def of(cls, blocks: int) -> Held:
+    def of(cls, blocks: int) -> AffectedLists:
         """Return empty arrays."""
         return cls(
             np.zeros(blocks, np.int32),
@@ -57,7 +57,9 @@ class Held(NamedTuple):
 
 
 @jit
-def _take_even(tree: KdTree, node: int, west: int, east: int, held: Held, room: int, n: int) -> int:
+def _take_even(
+    tree: KdTree, node: int, west: int, east: int, held: AffectedLists, room: int, n: int
+) -> int:
     """Add all interests below a node as even; return -1 if there is no room."""
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     stack[0] = node
@@ -86,7 +88,7 @@ def _take_even(tree: KdTree, node: int, west: int, east: int, held: Held, room: 
 
 
 @jit
-def refresh(tree: KdTree, held: Held, b: int) -> None:
+def refresh(tree: KdTree, held: AffectedLists, b: int) -> None:
     """Recompute the hull of a block, and its maximum of better objects."""
     hull = 8 * b
     for j in range(4):
@@ -104,7 +106,14 @@ def refresh(tree: KdTree, held: Held, b: int) -> None:
 
 @jit
 def gather_interests(
-    tree: KdTree, s: Sweep, axis: int, x: float, height: float, k: int, held: Held, room: int
+    tree: KdTree,
+    s: Sweep,
+    axis: int,
+    x: float,
+    height: float,
+    k: int,
+    held: AffectedLists,
+    room: int,
 ) -> int:
     """Write the interests of the region, block by block; return their number, -1 if there is no
     room.

@@ -14,7 +14,7 @@ from rangecast.notify.boxes.painter import BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.regions import Tiles
 from rangecast.notify.boxes.sparse import merge_tiles
-from rangecast.notify.upper_bound.affected_interests import Held
+from rangecast.notify.upper_bound.affected_interests import AffectedLists
 from rangecast.notify.upper_bound.dense import NO_INTERVALS, NO_TILES, paint_dense
 from rangecast.notify.upper_bound.sparse import NO_INTERESTS, find_interests, paint_sparse
 from rangecast.notify.upper_bound.sweep import SNAP, Sweep
@@ -35,7 +35,7 @@ class UpperBoundPainter(BoxPainter):
         self._axis, self._groups = axis, groups
         self._lows = np.array([-math.inf, least])
         self._sweep = Bundle(Sweep.of(k, 64))
-        self._held = Bundle(Held.of(1 << 6))
+        self._held = Bundle(AffectedLists.of(1 << 6))
         self.work = np.zeros(SNAP + 1, np.int64)
         self.as_paper = False
         """Whether to query objects as often as the paper's Paint-Sparse, to count its calls."""
@@ -48,7 +48,7 @@ class UpperBoundPainter(BoxPainter):
             if n == NO_INTERVALS:
                 self._sweep = Bundle(Sweep.of(self._k, 2 * len(self._sweep.arrays.order)))
             elif n == NO_INTERESTS:
-                self._held = Bundle(Held.of(4 * len(self._held.arrays.block)))
+                self._held = Bundle(AffectedLists.of(4 * len(self._held.arrays.block)))
             else:
                 return n
             self.work[:] = counted

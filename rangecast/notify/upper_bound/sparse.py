@@ -22,7 +22,7 @@ from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import jit
 from rangecast.notify.boxes.kdtree import LEAF, LEVELS, ZERO, KdTree, find
 from rangecast.notify.boxes.regions import OWN, Tiles
-from rangecast.notify.upper_bound.affected_interests import Held, gather_interests, refresh
+from rangecast.notify.upper_bound.affected_interests import AffectedLists, gather_interests, refresh
 from rangecast.notify.upper_bound.dense import NO_INTERVALS, NO_TILES
 from rangecast.notify.upper_bound.sweep import (
     COUNT,
@@ -49,7 +49,7 @@ NO_INTERESTS = -3
 """Result if there is no room for the interests of a region."""
 
 
-class Last(NamedTuple):
+class IntervalBelow(NamedTuple):
     """The tiles of the interval below, from east to west, and their numbers."""
 
     bounds: F64
@@ -79,7 +79,14 @@ def _widen(
 
 @jit
 def _box_region(
-    tree: KdTree, s: Sweep, upper: int, held: Held, blocks: int, k: int, number: I32, tiles: Tiles
+    tree: KdTree,
+    s: Sweep,
+    upper: int,
+    held: AffectedLists,
+    blocks: int,
+    k: int,
+    number: I32,
+    tiles: Tiles,
 ) -> int:
     """Group all interests by the tile of the region that they lie in; return the number
     of boxes.
@@ -101,7 +108,7 @@ def _box_region(
 
 
 @jit
-def _reach(s: Sweep, axis: int, held: Held, blocks: int) -> bool:
+def _reach(s: Sweep, axis: int, held: AffectedLists, blocks: int) -> bool:
     """Write the range of the next search: as far as interests reach, interval by interval.
 
     What lies in an interval concerns the interests of that one and of those above it. Return
@@ -134,7 +141,7 @@ def _lose(
     tree: KdTree,
     s: Sweep,
     axis: int,
-    held: Held,
+    held: AffectedLists,
     b: int,
     k: int,
     is_west: bool,
@@ -174,7 +181,7 @@ def _lose_all(
     tree: KdTree,
     s: Sweep,
     axis: int,
-    held: Held,
+    held: AffectedLists,
     blocks: int,
     k: int,
     is_west: bool,
@@ -216,7 +223,7 @@ def _lose_all(
 
 @jit
 def _number_tiles(
-    s: Sweep, slot: int, k: int, tiles: int, last: Last, lasts: int, number: I32, ids: int
+    s: Sweep, slot: int, k: int, tiles: int, last: IntervalBelow, lasts: int, number: I32, ids: int
 ) -> int:
     """Number the tiles of an interval, starting with `ids`; return the next number.
 
@@ -283,9 +290,9 @@ def paint_sparse(
     `as_paper` asks for objects more often, and gives the same boxes.
     """
     objects, tree = opened(objects_table, KdTree), pointers(opened(tree_table, KdTree))
-    s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, Held))
+    s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, AffectedLists))
     tiles = pointers(opened(tiles_table, Tiles))
-    room, most = len(opened(held_table, Held).block), len(opened(tiles_table, Tiles).rival)
+    room, most = len(opened(held_table, AffectedLists).block), len(opened(tiles_table, Tiles).rival)
     e, up = find(objects, row), 1 - axis
     x, height = objects.at[e, axis], objects.at[e, up]
     old, arrival = objects.y[e], objects.arrival[e]
@@ -299,7 +306,7 @@ def paint_sparse(
     if blocks < 0:
         return NO_INTERESTS
     number, ids = np.empty(s.used[ROOM] * k, np.int32), ZERO
-    last, lasts = Last(np.empty((k, 4)), np.empty(k, np.int64)), ZERO
+    last, lasts = IntervalBelow(np.empty((k, 4)), np.empty(k, np.int64)), ZERO
     for z in range(s.used[COUNT]):
         count = region_tiles(s, s.order[z], k, x, groups)
         ids = _number_tiles(s, s.order[z], k, count, last, lasts, number, ids)
@@ -360,8 +367,8 @@ def find_interests(
     If room runs out, returns which resource did.
     """
     objects, tree = opened(objects_table, KdTree), pointers(opened(tree_table, KdTree))
-    s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, Held))
-    room = len(opened(held_table, Held).block)
+    s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, AffectedLists))
+    room = len(opened(held_table, AffectedLists).block)
     e = find(objects, row)
     x, height = objects.at[e, axis], objects.at[e, 1 - axis]
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)

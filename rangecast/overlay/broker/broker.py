@@ -42,6 +42,7 @@ from rangecast.overlay.broker.settings import Settings
 from rangecast.overlay.broker.state import Identity
 from rangecast.overlay.wire.frames import (
     Events,
+    EventsAck,
     Heartbeat,
     Hello,
     Interest,
@@ -50,7 +51,6 @@ from rangecast.overlay.wire.frames import (
     Reject,
     Resync,
     Snapshot,
-    Taken,
     decode,
 )
 
@@ -128,8 +128,8 @@ class Broker(LinkHandlers, EventHandlers):
             ports.Replace: self._replace,
             ports.Publish: self._publish,
             ports.Durable: self._durable,
-            ports.Clogged: self._clogged,
-            ports.Drained: self._drained,
+            ports.LinkFull: self._clogged,
+            ports.LinkDrained: self._drained,
             ports.AskPropagated: self._ask_propagated,
             ports.Tick: self._tick,
         }
@@ -139,7 +139,7 @@ class Broker(LinkHandlers, EventHandlers):
             Snapshot: self._snapshot,
             Resync: self._resync,
             Events: self._events,
-            Taken: self._taken,
+            EventsAck: self._taken,
             PropagationQuery: self._propagation_asked,
             PropagationReply: self._propagation_confirmed,
             Heartbeat: self._heartbeat_received,
@@ -237,7 +237,7 @@ class Broker(LinkHandlers, EventHandlers):
         self._answer(self._propagation.answered(frame.token, link.name))
 
     def _heartbeat_received(self, now: float, link: Link, frame: Heartbeat) -> None:
-        self._taken(now, link, Taken(kept=frame.kept))
+        self._taken(now, link, EventsAck(kept=frame.kept))
         if frame.reach != link.reach_digest:
             self._greet(link, ask=True)
         self._ask_for_all(

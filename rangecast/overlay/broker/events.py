@@ -12,7 +12,7 @@ from rangecast.overlay.broker.event_log import Block, block_of
 from rangecast.overlay.broker.link_state import Link
 from rangecast.overlay.broker.publishing import published
 from rangecast.overlay.broker.state import BrokerState
-from rangecast.overlay.wire.frames import Events, Taken
+from rangecast.overlay.wire.frames import Events, EventsAck
 
 
 class EventHandlers(BrokerState):
@@ -38,14 +38,14 @@ class EventHandlers(BrokerState):
             return
         got = self._number if is_mine else self._got.get(frame.origin, 0)
         if is_mine:
-            self._send(link, Taken(kept={self.name: got}))
+            self._send(link, EventsAck(kept={self.name: got}))
         elif frame.after > got:
             self.counts["gaps in events"] += 1
-            self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
+            self._send(link, EventsAck(kept={frame.origin: self._kept.get(frame.origin, 0)}))
         elif frame.upto <= got:
             self.counts["duplicates dropped"] += 1
             kept = self._kept.get(frame.origin, 0)
-            self._send(link, Taken(kept={frame.origin: kept}))
+            self._send(link, EventsAck(kept={frame.origin: kept}))
             if kept < frame.upto:  # it came over another link, and isn't on disk yet
                 link.owed[frame.origin] = frame.upto
         else:
@@ -82,10 +82,10 @@ class EventHandlers(BrokerState):
             self.log.durable = max(self.log.durable, input_.upto)
         for name, kept in taken.items():
             if name in self.links:
-                self._send(self.links[name], Taken(kept=kept))
+                self._send(self.links[name], EventsAck(kept=kept))
         self._touched |= dict.fromkeys(self.links)
 
-    def _taken(self, now: float, link: Link, frame: Taken) -> None:
+    def _taken(self, now: float, link: Link, frame: EventsAck) -> None:
         if link.confirm(frame.kept, self._origins):
             link.moved_at = now
             self._touched[link.name] = None

@@ -12,7 +12,13 @@ from rangecast.model.validation.inputs import as_boxes, as_filter
 from rangecast.overlay.broker import ports
 from rangecast.overlay.broker.link_state import Link
 from rangecast.overlay.broker.state import BrokerState
-from rangecast.overlay.interest.items import Batch, Wanted, understood, wanted_of, wanted_of_boxes
+from rangecast.overlay.interest.items import (
+    Batch,
+    ResolvedItem,
+    understood,
+    wanted_of,
+    wanted_of_boxes,
+)
 from rangecast.overlay.interest.sources import CLIENTS
 from rangecast.overlay.interest.strategies import strategy_of
 from rangecast.overlay.wire.frames import MAX_CONTENT, Interest, Resync, Snapshot, Why, item_size
@@ -45,7 +51,7 @@ class InterestHandlers(BrokerState):
             self._clients.change(_packed(ids, named.values()))
         self._spread(now, CLIENTS, self._sources.replaced(ids, named.values()))
 
-    def _named(self, value: Any) -> dict[Id, Wanted]:
+    def _named(self, value: Any) -> dict[Id, ResolvedItem]:
         """Return subscriptions of clients as items, by id."""
         if isinstance(value, Mapping):
             named = {name: wanted_of(as_filter(what, self.space)) for name, what in value.items()}
@@ -115,12 +121,14 @@ class InterestHandlers(BrokerState):
         if not was_known:
             self._touched[link.name] = None
 
-    def _enter(self, now: float, link: Link, come: list[Wanted], go: list[int]) -> None:
+    def _enter(self, now: float, link: Link, come: list[ResolvedItem], go: list[int]) -> None:
         """Store the interest of a neighbour, and advertise it to the others."""
         link.table.change_items(Batch(self.space, come), go)
         self._spread(now, link.name, (come, go))
 
-    def _spread(self, now: float, source: str, change: tuple[list[Wanted], list[int]]) -> None:
+    def _spread(
+        self, now: float, source: str, change: tuple[list[ResolvedItem], list[int]]
+    ) -> None:
         """Advertise the changed items of a source over all links but one."""
         for name, (come, go) in self._sources.change(source, *change, self.links).items():
             link = self.links[name]
@@ -157,5 +165,5 @@ class InterestHandlers(BrokerState):
             self._send(link, Resync(version=link.received.version, why=why))
 
 
-def _packed(ids: list[Id], wanted: Iterable[Wanted]) -> dict[Id, bytes]:
+def _packed(ids: list[Id], wanted: Iterable[ResolvedItem]) -> dict[Id, bytes]:
     return {id_: what.boxes or b"" for id_, what in zip(ids, wanted, strict=True)}

@@ -35,7 +35,7 @@ from rangecast.overlay.wire.frames import (
 )
 
 
-class Flight(NamedTuple):
+class InFlight(NamedTuple):
     """Events sent but not yet confirmed by the neighbour."""
 
     place: int
@@ -47,7 +47,7 @@ class Flight(NamedTuple):
     """Bytes of their texts."""
 
 
-class Ready(NamedTuple):
+class ReadyEvents(NamedTuple):
     """Events of a block that match at the neighbour, to be sent as soon as there is room."""
 
     place: int
@@ -110,8 +110,8 @@ class Link:
         """Parts of the snapshot being sent: nothing else is advertised before it is complete."""
         self.scanned = 0
         """Log position up to which events were scanned for this link."""
-        self.ready: deque[Ready] = deque()
-        self.flights: deque[Flight] = deque()
+        self.ready: deque[ReadyEvents] = deque()
+        self.flights: deque[InFlight] = deque()
         self.in_flight = self.waiting = 0
         """Events sent, and events ready to send."""
         self.bytes_in_flight = 0
@@ -303,7 +303,7 @@ class Link:
             rows = (first + np.flatnonzero(held)).tolist()
             if rows:
                 position = min(position, self._lost_from) if self.has_lost else position
-                self.ready.append(Ready(position, block, rows, self.has_lost))
+                self.ready.append(ReadyEvents(position, block, rows, self.has_lost))
                 self.has_lost = False
                 self.waiting += len(rows)
         self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
@@ -353,12 +353,12 @@ class Link:
             room = min(window - self.in_flight, max_events, len(rows))
             room = block.fitting(rows[:room])
             if len(rows) > room:
-                self.ready.appendleft(Ready(position, block, rows[room:]))
+                self.ready.appendleft(ReadyEvents(position, block, rows[room:]))
                 rows = rows[:room]
             frame = block.take(rows, self.sent.get(block.origin, 0), lost=lost)
             self.sent[block.origin] = frame.upto
             size = sum(map(len, frame.texts))
-            self.flights.append(Flight(position, block.origin, frame.upto, len(rows), size))
+            self.flights.append(InFlight(position, block.origin, frame.upto, len(rows), size))
             self.in_flight += len(rows)
             self.bytes_in_flight += size
             self.waiting -= len(rows)

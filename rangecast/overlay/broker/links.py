@@ -54,11 +54,11 @@ class LinkHandlers(InterestHandlers):
                 if other.is_up:
                     self._greet(other)  # what lies behind this broker has changed
 
-    def _clogged(self, now: float, input_: ports.Clogged) -> None:
+    def _clogged(self, now: float, input_: ports.LinkFull) -> None:
         if input_.link in self.links:
             self.links[input_.link].is_clogged = True
 
-    def _drained(self, now: float, input_: ports.Drained) -> None:
+    def _drained(self, now: float, input_: ports.LinkDrained) -> None:
         if input_.link in self.links:
             self.links[input_.link].is_clogged = False
             self._touched[input_.link] = None

@@ -76,13 +76,13 @@ class Durable(Struct, frozen=True):
     upto: int
 
 
-class Clogged(Struct, frozen=True):
-    """Back-pressure: a link has too much queued, until `Drained`."""
+class LinkFull(Struct, frozen=True):
+    """Back-pressure: a link has too much queued, until `LinkDrained`."""
 
     link: str
 
 
-class Drained(Struct, frozen=True):
+class LinkDrained(Struct, frozen=True):
     """A clogged link has room again."""
 
     link: str
@@ -107,8 +107,8 @@ Input = (
     | Replace
     | Publish
     | Durable
-    | Clogged
-    | Drained
+    | LinkFull
+    | LinkDrained
     | AskPropagated
     | Tick
 )

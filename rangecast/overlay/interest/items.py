@@ -44,7 +44,7 @@ def name_of(content: object) -> int:
 # ---- what is wanted
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class ResolvedItem(msgspec.Struct, frozen=True, gc=False):
     """An item, and its boxes with the word numbers of this broker; `None`: it is a range."""
 
     item: Item
@@ -54,14 +54,14 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
 class Batch:
     """Items that are added or removed together, in the form that structures take."""
 
-    def __init__(self, space: Space, wanted: list[Wanted]):
+    def __init__(self, space: Space, wanted: list[ResolvedItem]):
         self.wanted = wanted
         self._space = space
 
     def __len__(self) -> int:
         return len(self.wanted)
 
-    def __iter__(self) -> Iterator[Wanted]:
+    def __iter__(self) -> Iterator[ResolvedItem]:
         return iter(self.wanted)
 
     @cached_property
@@ -91,7 +91,7 @@ class Batch:
         """The same for brokers that don't understand ranges: ranges become everything."""
         if not self.ranges:
             return self
-        some = [Wanted(item.item, item.boxes or b"") for item in self.wanted]
+        some = [ResolvedItem(item.item, item.boxes or b"") for item in self.wanted]
         return Batch(self._space, some)
 
 
@@ -108,7 +108,7 @@ def range_item(first: int, last: int) -> RangeItem:
     return RangeItem(name_of((first, last)), first, last)
 
 
-def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
+def wanted_of(filter: Filter) -> ResolvedItem:  # noqa: A002
     """Return a filter as an item: shapes become their covering boxes."""
     filter = _cover_of(filter)  # noqa: A001
     packed, strings = pack(filter.boxes), strings_of(filter.space)
@@ -116,8 +116,8 @@ def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
         for axis, lo, hi in box:
             if axis in strings or not (isfinite(lo) and isfinite(hi)):
                 text = str(filter)
-                return Wanted(TextItem(name_of(text), text), packed)
-    return Wanted(BoxItem(name_of(packed), packed), packed)
+                return ResolvedItem(TextItem(name_of(text), text), packed)
+    return ResolvedItem(BoxItem(name_of(packed), packed), packed)
 
 
 def _cover_of(filter: Filter) -> Filter:  # noqa: A002
@@ -130,7 +130,7 @@ def _cover_of(filter: Filter) -> Filter:  # noqa: A002
     return Filter.from_boxes(filter.space, lo, hi)
 
 
-def wanted_of_boxes(boxes: Boxes, space: Space) -> list[Wanted]:
+def wanted_of_boxes(boxes: Boxes, space: Space) -> list[ResolvedItem]:
     """Return subscriptions as items: shapes become their covering boxes."""
     boxes = without_places(boxes)
     is_text = boxes.mentions & ~(np.isfinite(boxes.lo) & np.isfinite(boxes.hi))
@@ -138,7 +138,7 @@ def wanted_of_boxes(boxes: Boxes, space: Space) -> list[Wanted]:
         is_text[:, axis] = boxes.mentions[:, axis]
     texts = np.zeros(boxes.rows, np.bool_)
     texts[boxes.owner[is_text.any(axis=1)]] = True
-    wanted = [Wanted(BoxItem(name_of(packed), packed), packed) for packed in pack_many(boxes)]
+    wanted = [ResolvedItem(BoxItem(name_of(packed), packed), packed) for packed in pack_many(boxes)]
     for row in np.flatnonzero(texts).tolist():
         some = slice(*boxes.box_offsets[row : row + 2].tolist())
         wanted[row] = wanted_of(Filter.from_boxes(space, boxes.lo[some], boxes.hi[some]))
@@ -153,7 +153,7 @@ def strings_of(space: Space) -> frozenset[int]:
 # ---- what neighbours say
 
 
-def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[Wanted]:
+def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[ResolvedItem]:
     """Return items with the word numbers of this broker; reject items of another space."""
     if any(item_size(item) > MAX_CONTENT for item in items):
         raise FrameError(f"an item has at most {MAX_CONTENT:,} bytes")
@@ -161,21 +161,21 @@ def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list
     return [_understood(item, space, curve) for item in items]
 
 
-def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:
+def _understood(item: Item, space: Space, curve: Curve | None) -> ResolvedItem:
     if isinstance(item, BoxItem):
         if item.boxes:  # everything has many names
             _check_name(item, item.boxes)
-        return Wanted(item, item.boxes)
+        return ResolvedItem(item, item.boxes)
     if isinstance(item, TextItem):
         _check_name(item, item.text)
         try:
-            return Wanted(item, pack(Filter.parse(item.text, space).boxes))
+            return ResolvedItem(item, pack(Filter.parse(item.text, space).boxes))
         except FilterError as error:
             raise FrameError(f"an item has a filter that can't be read: {error}") from None
     if curve is None or not item.first <= item.last <= curve.top:
         raise FrameError(f"the range {item.first} to {item.last} is not on this broker's curve")
     _check_name(item, (item.first, item.last))
-    return Wanted(item, None)
+    return ResolvedItem(item, None)
 
 
 def _check_name(item: Item, content: object) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
-from rangecast.overlay.interest.items import Batch, Wanted
+from rangecast.overlay.interest.items import Batch, ResolvedItem
 
 CLIENTS = ""
 """The source that isn't a link."""
-Changes = tuple[list[Wanted], list[int]]
+Changes = tuple[list[ResolvedItem], list[int]]
 """New items, and the names of removed ones."""
 
 
@@ -22,7 +22,7 @@ class Sources:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self.wanted: dict[int, Wanted] = {}
+        self.wanted: dict[int, ResolvedItem] = {}
         self._by: dict[int, tuple[str, ...]] = {}
         self._equal: dict[tuple[str, ...], tuple[str, ...]] = {}
         """Interned tuples of sources."""
@@ -33,7 +33,7 @@ class Sources:
 
     # ---- clients
 
-    def subscribed(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
+    def subscribed(self, ids: Iterable[Id], wanted: Iterable[ResolvedItem]) -> Changes:
         """Add client subscriptions; return the items that are new."""
         come = []
         for id_, what in zip(ids, wanted, strict=True):
@@ -49,9 +49,9 @@ class Sources:
         """Remove client subscriptions; return the items without clients."""
         return [], self._left(self._item_of.pop(id_) for id_ in ids)
 
-    def replaced(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
+    def replaced(self, ids: Iterable[Id], wanted: Iterable[ResolvedItem]) -> Changes:
         """Replace the filters of client subscriptions."""
-        come: dict[int, Wanted] = {}
+        come: dict[int, ResolvedItem] = {}
         go: dict[int, None] = {}
         for id_, what in zip(ids, wanted, strict=True):
             old = self._item_of[id_]
@@ -82,13 +82,13 @@ class Sources:
     # ---- all sources
 
     def change(
-        self, source: str, come: Sequence[Wanted], go: Sequence[int], links: Iterable[str]
+        self, source: str, come: Sequence[ResolvedItem], go: Sequence[int], links: Iterable[str]
     ) -> dict[str, tuple[Batch, Batch]]:
         """Add and remove items of a source; return the changes for each other link."""
         # Mostly an item has one source, and is new or gone for all links: they share one batch.
-        new: list[Wanted] = []
-        gone: list[Wanted] = []
-        others: dict[str, tuple[list[Wanted], list[Wanted]]] = {}
+        new: list[ResolvedItem] = []
+        gone: list[ResolvedItem] = []
+        others: dict[str, tuple[list[ResolvedItem], list[ResolvedItem]]] = {}
         only = self._sources((source,))
         for item in come:
             name = item.item.name

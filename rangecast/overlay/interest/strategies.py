@@ -32,7 +32,7 @@ from rangecast.model.forward import Forwards
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.overlay.interest.interest_set import Change
-from rangecast.overlay.interest.items import Batch, Wanted, everything, range_item
+from rangecast.overlay.interest.items import Batch, ResolvedItem, everything, range_item
 from rangecast.overlay.interest.range_line import Curve
 from rangecast.overlay.wire.frames import Item, RangeItem
 from rangecast.overlay.wire.packing import unpack
@@ -45,7 +45,7 @@ _FEW = 16
 _LIMIT = 64
 """Maximum ranges of a subscription."""
 NO_CHANGE = Change([], [])
-Catalog = Mapping[int, Wanted]
+Catalog = Mapping[int, ResolvedItem]
 """All wanted items, by name."""
 
 
@@ -210,7 +210,7 @@ class Merging:
         if borne.all():
             return items, Batch(self._space, [])
         are = iter(borne.tolist())
-        kinds: tuple[list[Wanted], list[Wanted]] = [], []
+        kinds: tuple[list[ResolvedItem], list[ResolvedItem]] = [], []
         for item in items:
             kinds[item.boxes is not None and not next(are)].append(item)
         return Batch(self._space, kinds[0]), Batch(self._space, kinds[1])

@@ -63,7 +63,7 @@ class Traffic:
         return self.hops / max(1, self.deliveries)
 
 
-class Chosen(NamedTuple):
+class StrategyOptions(NamedTuple):
     """Options of a strategy."""
 
     cells: Cells | None = None
@@ -76,17 +76,17 @@ _FINE = 16
 
 def chosen_for(
     strategy: str, space: Space, boxes: Boxes, points: F64, max_attributes: int = 3, bits: int = 8
-) -> Chosen:
+) -> StrategyOptions:
     """Return the cells for a strategy, from typical subscriptions and events.
 
     For ranges, words of the string that most subscriptions mention, if half of them do, and cells
     of attributes that at least half of the subscriptions bound together, the best first.
     """
     if strategy in ("none", "covering"):
-        return Chosen()
+        return StrategyOptions()
     names = chosen_attributes(boxes, space, len(space), points if len(points) else None)
     if strategy == "subsumption":
-        return Chosen(Cells.uniform(space, bits, names[:max_attributes]))
+        return StrategyOptions(Cells.uniform(space, bits, names[:max_attributes]))
     strings = [name for name in names if isinstance(space[name], String)]
     numbers = [name for name in names if not isinstance(space[name], String)]
     if not numbers:
@@ -110,10 +110,10 @@ def chosen_for(
         bound = together
     taken = taken or numbers[:1]
     if len(taken) == 1:
-        return Chosen(Cells.bounds(space, _FINE, boxes, taken), words)
+        return StrategyOptions(Cells.bounds(space, _FINE, boxes, taken), words)
     if len(points):
-        return Chosen(Cells.quantiles(space, bits, points, taken), words)
-    return Chosen(Cells.uniform(space, bits, taken), words)
+        return StrategyOptions(Cells.quantiles(space, bits, points, taken), words)
+    return StrategyOptions(Cells.uniform(space, bits, taken), words)
 
 
 def filters_of(boxes: Boxes, space: Space) -> list[Filter]:
@@ -137,14 +137,14 @@ class Network:
         brokers: int,
         *,
         strategy: str = "covering",
-        chosen: Chosen | None = None,
+        chosen: StrategyOptions | None = None,
         max_ranges: int = 1000,
     ):
         self._space = space
         self.traffic = Traffic()
         self.deliveries: list[tuple[Id, Id]] = []
         """Pairs of an event and a subscription."""
-        chosen = chosen or Chosen()
+        chosen = chosen or StrategyOptions()
         self._now = 0.0
         settings = Settings(
             heartbeat_interval=None,

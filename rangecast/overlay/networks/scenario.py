@@ -21,7 +21,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.overlay.broker import ports
-from rangecast.overlay.networks.network import Chosen, Network, chosen_for, filters_of
+from rangecast.overlay.networks.network import Network, StrategyOptions, chosen_for, filters_of
 from rangecast.overlay.networks.tree import Tree
 
 _MAX_BATCH = 1000
@@ -29,7 +29,7 @@ _MAX_BATCH = 1000
 
 
 @dataclass(frozen=True)
-class Given:
+class ScenarioData:
     """Data of a scenario."""
 
     space: Space
@@ -48,7 +48,7 @@ class Edit(NamedTuple):
     filter: Filter | None
 
 
-def read_commands(path: str | Path, table: Given) -> list[Edit]:
+def read_commands(path: str | Path, table: ScenarioData) -> list[Edit]:
     """Read edits from a file: before, command, id, and the columns of subscriptions."""
     kind = int if pa.types.is_integer(table.boxes.ids.type) else str
     todo = as_commands(path, table.space, kind)
@@ -84,7 +84,7 @@ def _whole(path: str | Path, values: list[Any], events: int) -> list[int]:
 class Scenario:
     """Brokers of subscriptions and events, drawn by a seed."""
 
-    def __init__(self, table: Given, tree: Tree, brokers: int, seed: int):
+    def __init__(self, table: ScenarioData, tree: Tree, brokers: int, seed: int):
         rng = np.random.default_rng(seed)
         self.given = table
         self.tree = tree
@@ -110,7 +110,7 @@ class Scenario:
         *,
         strategy: str,
         max_ranges: int = 1000,
-        chosen: Chosen | None = None,
+        chosen: StrategyOptions | None = None,
         batch_size: int = 100,
     ) -> Network:
         """Run the scenario; return its network."""
@@ -168,7 +168,7 @@ class Scenario:
             network.do(self.broker_of[edit.id], ports.Subscribe({edit.id: edit.filter}))
 
 
-def table_of(table: Given, network: Network, edits: Sequence[Edit] = ()) -> pa.Table:
+def table_of(table: ScenarioData, network: Network, edits: Sequence[Edit] = ()) -> pa.Table:
     """Return all deliveries as `match` writes them: by event, then in order of arrival."""
     ids = table.boxes.ids.to_pylist()
     arrival = {id_: index for index, id_ in enumerate(ids)}

@@ -12,6 +12,7 @@ from rangecast.overlay.interest.items import EVERYTHING, range_item
 from rangecast.overlay.simulation.world import World
 from rangecast.overlay.wire.frames import (
     Events,
+    EventsAck,
     Frame,
     Heartbeat,
     Hello,
@@ -22,7 +23,6 @@ from rangecast.overlay.wire.frames import (
     Reject,
     Resync,
     Snapshot,
-    Taken,
     encode,
 )
 
@@ -146,7 +146,7 @@ def hostile_frame(rng: Random, space: str, names: list[str]) -> Frame:
             points=bytes(rng.choice([16, 24, 7])),
             hops=large,
         ),
-        Taken(kept=dict.fromkeys(names, large)),
+        EventsAck(kept=dict.fromkeys(names, large)),
         PropagationQuery(token=f"t{small}", incarnation=large, version=large),
         PropagationReply(token=f"t{small}"),
         Reject(kind=rng.choice(["cycle", "odd"]), why="no"),

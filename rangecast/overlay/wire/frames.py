@@ -191,7 +191,7 @@ class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"
     """Whether events before these are lost; whether they matched is unknown."""
 
 
-class Taken(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
+class EventsAck(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
     """By origin: all events up to this one are on disk, or didn't match."""
 
     kept: Cursors
@@ -240,7 +240,7 @@ Frame = (
     | Snapshot
     | Resync
     | Events
-    | Taken
+    | EventsAck
     | PropagationQuery
     | PropagationReply
     | Heartbeat
@@ -252,7 +252,7 @@ _KINDS: tuple[type[Frame], ...] = (
     Snapshot,
     Resync,
     Events,
-    Taken,
+    EventsAck,
     PropagationQuery,
     PropagationReply,
     Heartbeat,

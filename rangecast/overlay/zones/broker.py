@@ -23,31 +23,31 @@ from rangecast.overlay.zones.frames import (
     Adopt,
     Announce,
     Deliver,
-    Fill,
-    Filled,
+    DeliveryAck,
     Frame,
     FromServer,
+    GatewayInterest,
     Handover,
-    Held,
-    Homeless,
+    HandoverAck,
     Install,
+    InterestsReply,
+    InterestsRequest,
     Join,
-    JoinBy,
-    Kept,
+    JoinThrough,
     Leave,
-    Left,
-    Numbered,
+    LeftNetwork,
+    NumberedMessage,
     Paint,
     PeerDown,
     Probe,
     Route,
     Spread,
     Start,
-    Taken,
     Tick,
-    Took,
     ToServer,
-    Yielded,
+    YieldedClaims,
+    ZoneClaim,
+    ZonesLost,
 )
 from rangecast.overlay.zones.geometry import Box, Point, left_of
 from rangecast.overlay.zones.territory import PATIENCE, Territory
@@ -73,13 +73,13 @@ class ZoneBroker(Territory):
                 self._tick()
             case PeerDown(broker):
                 self._lose(broker)
-            case JoinBy(broker, point):
+            case JoinThrough(broker, point):
                 self._send(broker, Route(point, point, Join(self.id)))
             case Leave():
                 self._is_leaving = True
                 self._give_all()
             case Start():
-                self.zones = [Held(self._everything, is_ready=False)]
+                self.zones = [ZoneClaim(self._everything, is_ready=False)]
         return self._out
 
     # ---- routing
@@ -98,9 +98,9 @@ class ZoneBroker(Territory):
                 self._give(what)
             case Handover():
                 self._accept(sender, what)
-            case Took(zones):
+            case HandoverAck(zones):
                 self._gave(sender, zones)
-            case Yielded(boxes):
+            case YieldedClaims(boxes):
                 self._doubt(boxes)
 
     def _beside(self, box: Box) -> dict[Box, int]:
@@ -143,11 +143,11 @@ class ZoneBroker(Territory):
                 self._give(route.what)
             case ToServer():
                 self._out.append(route.what)
-            case Numbered():
+            case NumberedMessage():
                 zone = self._zone_at(route.target)
                 assert zone is not None
                 self._spread(zone, Spread(route.target, route.target, route.what, route.hops))
-            case Filled():
+            case InterestsReply():
                 self._fill(route.what)
 
     def _to_server(self, what: Any, target: Point | None = None) -> None:
@@ -155,16 +155,16 @@ class ZoneBroker(Territory):
             target = target or self.centre
             self._route(Route(target, self.zones[0].box.nearest(target), ToServer(what)))
 
-    def _send_for_server(self, what: Numbered | Filled | Adopt) -> None:
+    def _send_for_server(self, what: NumberedMessage | InterestsReply | Adopt) -> None:
         if not self.zones:
             return
         zone = self._zone_at(self.centre) or self.zones[0]
-        if isinstance(what, Numbered):
+        if isinstance(what, NumberedMessage):
             what = replace(what, server=zone.box.nearest(self.centre))
         target = geometry.entry_of(zone.box, what.box)
         self._route(Route(target, zone.box.nearest(target), what))
 
-    def _spread(self, zone: Held, spread: Spread) -> None:
+    def _spread(self, zone: ZoneClaim, spread: Spread) -> None:
         """Receive a message for a zone, and forward it to the zone's children."""
         rectangle = spread.what.box
         self._take(zone, spread.what)
@@ -183,14 +183,14 @@ class ZoneBroker(Territory):
 
     # ---- interests
 
-    def _take(self, zone: Held, message: Numbered) -> None:
+    def _take(self, zone: ZoneClaim, message: NumberedMessage) -> None:
         """Deliver a message to the interests of a zone, and acknowledge it to the server."""
         self._acknowledge(message.acknowledged)
         zone = self._zone_at(zone.box.lo) or zone
         part = zone.box.common(message.box)
         number, what = message.number, message.what
         if isinstance(what, Probe):
-            self._to_server(Taken(number, part, self.id), message.server)
+            self._to_server(DeliveryAck(number, part, self.id), message.server)
             return
         if not zone.is_ready:
             return
@@ -201,9 +201,9 @@ class ZoneBroker(Territory):
                     self._out.append(Deliver(interest, number, what))
         else:
             self._change(zone, number, what)
-        self._to_server(Taken(number, part, self.id), message.server)
+        self._to_server(DeliveryAck(number, part, self.id), message.server)
 
-    def _change(self, zone: Held, number: int, what: Any) -> None:
+    def _change(self, zone: ZoneClaim, number: int, what: Any) -> None:
         """Install or remove an interest; a late copy of a message has no effect."""
         interest = what.interest
         kept = self.interests.get(interest)
@@ -216,7 +216,7 @@ class ZoneBroker(Territory):
         if kept is None:
             if number < zone.known or self._gone.get(interest, -1) > number:
                 return
-            self.interests[interest] = Kept(what.point, number, number)
+            self.interests[interest] = GatewayInterest(what.point, number, number)
         self._out.append(Deliver(interest, number, what))
 
     def _acknowledge(self, acknowledged: int) -> None:
@@ -225,7 +225,7 @@ class ZoneBroker(Territory):
             self.zones = [replace(zone, known=max(zone.known, acknowledged)) for zone in self.zones]
             self._gone = {name: at for name, at in self._gone.items() if at >= acknowledged}
 
-    def _fill(self, filled: Filled) -> None:
+    def _fill(self, filled: InterestsReply) -> None:
         for index, zone in enumerate(self.zones):
             if zone.is_ready or not zone.box.within(filled.box):
                 continue
@@ -238,7 +238,7 @@ class ZoneBroker(Territory):
             }
             for interest, point in filled.interests:
                 if zone.box.holds(point):
-                    self.interests[interest] = Kept(point, filled.number - 1, -1)
+                    self.interests[interest] = GatewayInterest(point, filled.number - 1, -1)
 
     # ---- time
 
@@ -249,7 +249,7 @@ class ZoneBroker(Territory):
         self._claim()
         for zone in self.zones:
             if not zone.is_ready:
-                self._to_server(Fill(zone.box))
+                self._to_server(InterestsRequest(zone.box))
         before = len(self.zones)
         self._join()
         if len(self.zones) != before:
@@ -260,7 +260,7 @@ class ZoneBroker(Territory):
         self._alone = self._alone + 1 if lost else 0
         if self._alone > PATIENCE:
             self.zones = []  # all neighbours were lost, and no broker knows this one: start again
-            self._out.append(Left() if self._is_leaving else Homeless())
+            self._out.append(LeftNetwork() if self._is_leaving else ZonesLost())
         mine = self._announcement()
         for owner in sorted(self.around):
             self._send(owner, mine)

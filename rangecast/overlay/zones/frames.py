@@ -13,7 +13,7 @@ from rangecast.model.sets.members import Id
 from rangecast.overlay.zones.geometry import Box, Point
 
 
-class Held(Struct, frozen=True):
+class ZoneClaim(Struct, frozen=True):
     """A zone that a broker holds. Of two claims to a position, the higher epoch wins."""
 
     box: Box
@@ -24,7 +24,7 @@ class Held(Struct, frozen=True):
     """The server's messages below this number are acknowledged, or counted in what it last sent."""
 
 
-class Kept(Struct, frozen=True):
+class GatewayInterest(Struct, frozen=True):
     """An interest at its gateway."""
 
     point: Point
@@ -62,7 +62,7 @@ class Probe(Struct, frozen=True):
     """A query to all zones; those without their interests answer, too."""
 
 
-class Numbered(Struct, frozen=True):
+class NumberedMessage(Struct, frozen=True):
     """One of the server's messages, for the zones that meet a box."""
 
     number: int
@@ -74,8 +74,8 @@ class Numbered(Struct, frozen=True):
     """A point of the zone where the server is: the centre, unless no broker holds that."""
 
 
-class Filled(Struct, frozen=True):
-    """All interests of a box as of a number: the answer to `Fill`."""
+class InterestsReply(Struct, frozen=True):
+    """All interests of a box as of a number: the answer to `InterestsRequest`."""
 
     box: Box
     number: int
@@ -107,7 +107,7 @@ class Unsubscribe(Struct, frozen=True):
     interest: Id
 
 
-class Taken(Struct, frozen=True):
+class DeliveryAck(Struct, frozen=True):
     """Acknowledgement: a zone has delivered a message to all its interests; the box is its part of
     the rectangle.
     """
@@ -117,7 +117,7 @@ class Taken(Struct, frozen=True):
     broker: int
 
 
-class Fill(Struct, frozen=True):
+class InterestsRequest(Struct, frozen=True):
     """Request for the interests of a zone that was taken over."""
 
     box: Box
@@ -141,7 +141,7 @@ class Spread(Struct, frozen=True):
 
     entry: Point
     at: Point
-    what: Numbered
+    what: NumberedMessage
     hops: int = 0
 
 
@@ -150,9 +150,9 @@ class Announce(Struct, frozen=True):
 
     owner: int
     version: int
-    zones: tuple[Held, ...]
+    zones: tuple[ZoneClaim, ...]
     load: int
-    around: tuple[tuple[int, tuple[Held, ...]], ...]
+    around: tuple[tuple[int, tuple[ZoneClaim, ...]], ...]
     is_leaving: bool = False
 
 
@@ -165,21 +165,21 @@ class Join(Struct, frozen=True):
 
 
 class Handover(Struct, frozen=True):
-    """Zones and their interests, for another broker; answered by `Took`."""
+    """Zones and their interests, for another broker; answered by `HandoverAck`."""
 
-    zones: tuple[Held, ...]
-    interests: tuple[tuple[Id, Kept], ...]
+    zones: tuple[ZoneClaim, ...]
+    interests: tuple[tuple[Id, GatewayInterest], ...]
     gone: tuple[tuple[Id, int], ...]
     around: tuple[Announce, ...]
 
 
-class Took(Struct, frozen=True):
+class HandoverAck(Struct, frozen=True):
     """Confirmation: the sender now holds the zones of a handover."""
 
-    zones: tuple[Held, ...]
+    zones: tuple[ZoneClaim, ...]
 
 
-class Yielded(Struct, frozen=True):
+class YieldedClaims(Struct, frozen=True):
     """The sender answered for boxes until now that the receiver has the better claim to.
 
     Interests may have come and gone there, of which the receiver knows nothing.
@@ -195,7 +195,7 @@ class Start(Struct, frozen=True):
     """Take the whole space, as the first broker."""
 
 
-class JoinBy(Struct, frozen=True):
+class JoinThrough(Struct, frozen=True):
     """Join the network through a broker, at a point."""
 
     broker: int
@@ -228,7 +228,7 @@ class ToServer(Struct, frozen=True):
 class FromServer(Struct, frozen=True):
     """The server, which is at this broker, sends a message."""
 
-    what: Numbered | Filled | Adopt
+    what: NumberedMessage | InterestsReply | Adopt
 
 
 class Tick(Struct, frozen=True):
@@ -250,9 +250,9 @@ class Deliver(Struct, frozen=True):
     what: Paint | Install
 
 
-class Left(Struct, frozen=True):
+class LeftNetwork(Struct, frozen=True):
     """An output: all zones are handed over, and the broker can be switched off."""
 
 
-class Homeless(Struct, frozen=True):
+class ZonesLost(Struct, frozen=True):
     """An output: another broker's claim was better, and no zone is left; join again."""

@@ -26,15 +26,15 @@ from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.frames import (
     Adopt,
-    Fill,
-    Filled,
+    DeliveryAck,
     FromServer,
     Install,
-    Numbered,
+    InterestsReply,
+    InterestsRequest,
+    NumberedMessage,
     Paint,
     Probe,
     Subscribe,
-    Taken,
     Tick,
     Uninstall,
     Unsubscribe,
@@ -60,7 +60,7 @@ class Update:
 
 
 @dataclass
-class _Pending:
+class _PendingMessage:
     number: int
     box: Box
     what: Any
@@ -95,9 +95,9 @@ class ZoneServer:
         self.rejected: Counter[str] = Counter()
         """Rejected requests of brokers, by reason."""
         self._next = 0
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingMessage] = {}
         self._ready: list[int] = []
-        self._probe: _Pending | None = None
+        self._probe: _PendingMessage | None = None
         self._ticks = 0
         self._axes = _axes(board)
         self._under_way = Rectangles(len(self._axes))
@@ -139,9 +139,9 @@ class ZoneServer:
                     point = self._points.pop(interest)
                     self.board.unsubscribe(interest)
                     self._add(Box.at(point), Uninstall(interest, point))
-            case Taken(number, box, broker):
+            case DeliveryAck(number, box, broker):
                 self._take(number, box, broker)
-            case Fill(box):
+            case InterestsRequest(box):
                 self._fill(box)
             case Tick():
                 self._tick()
@@ -181,7 +181,7 @@ class ZoneServer:
     def _add(self, box: Box, what: Any) -> None:
         """Register a message; compare it, once, with those in flight."""
         number, self._next = self._next, self._next + 1
-        pending = self._pending[number] = _Pending(number, box, what, [box])
+        pending = self._pending[number] = _PendingMessage(number, box, what, [box])
         for earlier in self._under_way.meeting(box):
             self._pending[earlier].holds_up.append(number)
             pending.waits_for += 1
@@ -208,11 +208,13 @@ class ZoneServer:
             self._send(pending)
         self._ready.clear()
 
-    def _send(self, pending: _Pending) -> None:
+    def _send(self, pending: _PendingMessage) -> None:
         acknowledged = next(iter(self._pending), self._next)
         pending.waited, pending.times = 0, pending.times + 1
         for box in pending.missing:
-            self._out.append(FromServer(Numbered(pending.number, acknowledged, box, pending.what)))
+            self._out.append(
+                FromServer(NumberedMessage(pending.number, acknowledged, box, pending.what))
+            )
 
     def _take(self, number: int, box: Box, broker: int) -> None:
         probe = self._probe
@@ -230,7 +232,7 @@ class ZoneServer:
     def _fill(self, box: Box) -> None:
         """Answer with all interests of a box as they are now."""
         inside = tuple((name, point) for name, point in self._points.items() if box.holds(point))
-        self._out.append(FromServer(Filled(box, self._next, inside)))
+        self._out.append(FromServer(InterestsReply(box, self._next, inside)))
 
     def _tick(self) -> None:
         for pending in self._pending.values():
@@ -242,11 +244,11 @@ class ZoneServer:
             self._go_on(self._probe)
         elif self._ticks % PROBE == 0:
             everything = Box.everything(len(self._axes))
-            self._probe = _Pending(self._next, everything, Probe(), [everything])
+            self._probe = _PendingMessage(self._next, everything, Probe(), [everything])
             self._next += 1
             self._send(self._probe)
 
-    def _go_on(self, probe: _Pending) -> None:
+    def _go_on(self, probe: _PendingMessage) -> None:
         """Ask again; in the end, give away what no broker answered for."""
         probe.waited += 1
         if probe.waited < AGAIN:

@@ -26,12 +26,11 @@ from rangecast.overlay.zones.frames import (
     Deliver,
     Frame,
     FromServer,
-    Homeless,
     Install,
-    JoinBy,
+    JoinThrough,
     Leave,
-    Left,
-    Numbered,
+    LeftNetwork,
+    NumberedMessage,
     Paint,
     PeerDown,
     Route,
@@ -42,6 +41,7 @@ from rangecast.overlay.zones.frames import (
     Tick,
     ToServer,
     Unsubscribe,
+    ZonesLost,
 )
 from rangecast.overlay.zones.geometry import Box, Point, left_of
 from rangecast.overlay.zones.server import Update, ZoneServer
@@ -207,7 +207,7 @@ class ZoneSimulation:
         homes = [name for name in sorted(self.brokers) if self.brokers[name].zones]
         if homes:
             point = tuple(self.random.uniform(a, b) for a, b in zip(*self.frame, strict=True))
-            self._give(broker, JoinBy(self.random.choice(homes), point))
+            self._give(broker, JoinThrough(self.random.choice(homes), point))
 
     # ---- the network
 
@@ -233,9 +233,9 @@ class ZoneSimulation:
 
     def _visit(self, broker: int, value: Any) -> None:
         match value:
-            case Frame(_, Spread(what=Numbered(number=number))):
+            case Frame(_, Spread(what=NumberedMessage(number=number))):
                 self.visits[number].append(broker)
-            case Frame(_, Route(target=target, what=Numbered(number=number))):
+            case Frame(_, Route(target=target, what=NumberedMessage(number=number))):
                 if any(zone.box.holds(target) for zone in self.brokers[broker].zones):
                     self.visits[number].append(broker)
 
@@ -243,9 +243,9 @@ class ZoneSimulation:
         match output:
             case Send(to, what):
                 match what:
-                    case Route(what=Numbered(number, what=Paint())):
+                    case Route(what=NumberedMessage(number, what=Paint())):
                         self.links[number].append((broker, to))
-                    case Spread(what=Numbered(number, what=Paint())):
+                    case Spread(what=NumberedMessage(number, what=Paint())):
                         self.links[number].append((broker, to))
                 delay = self.random.uniform(0.01, 0.3)
                 arrival = max(self.now + delay, self._last.get((broker, to), 0.0))
@@ -255,10 +255,10 @@ class ZoneSimulation:
                 self._from_server(self.server.handle(what))
             case Deliver(interest, number, what):
                 self._deliver(interest, number, what)
-            case Left():
+            case LeftNetwork():
                 del self.brokers[broker]
                 self.counts["left"] += 1
-            case Homeless():
+            case ZonesLost():
                 self.counts["homeless"] += 1
 
     def _from_server(self, outputs: list[FromServer]) -> None:

@@ -1,8 +1,8 @@
 """Zones of a broker, and its knowledge of those around it.
 
 *Zones change hands* in two ways. A hand-over, for a join or a leave: the giver freezes the zones
-until the receiver has answered `Took`. A claim: when a broker fails, the live neighbour that it
-would have chosen itself takes its zones; if that doesn't happen, the next one does. Each change
+until the receiver has answered `HandoverAck`. A claim: when a broker fails, the live neighbour that
+it would have chosen itself takes its zones; if that doesn't happen, the next one does. Each change
 raises the epoch of a zone, a hand-over more than a claim. Where two brokers claim one place, the
 higher epoch is right, then the lower number of the broker; the other gives the place up.
 """
@@ -21,15 +21,15 @@ from rangecast.overlay.zones import geometry
 from rangecast.overlay.zones.frames import (
     Adopt,
     Announce,
+    GatewayInterest,
     Handover,
-    Held,
-    Homeless,
+    HandoverAck,
     Join,
-    Kept,
-    Left,
+    LeftNetwork,
     Send,
-    Took,
-    Yielded,
+    YieldedClaims,
+    ZoneClaim,
+    ZonesLost,
 )
 from rangecast.overlay.zones.geometry import Box, Point, left_of
 
@@ -48,8 +48,8 @@ class Territory:
         self.centre: Point = tuple(a / 2 + b / 2 for a, b in zip(*frame, strict=True))
         """The server is at the broker whose zone holds it."""
         self._everything = Box.everything(len(frame.lo))
-        self.zones: list[Held] = []
-        self.interests: dict[Id, Kept] = {}
+        self.zones: list[ZoneClaim] = []
+        self.interests: dict[Id, GatewayInterest] = {}
         self.around: dict[int, Announce] = {}
         """The last announcement of each broker of adjacent zones."""
         self.dead: set[int] = set()
@@ -71,7 +71,7 @@ class Territory:
     def _send(self, to: int, what: Any) -> None:
         self._out.append(Send(to, what))
 
-    def _zone_at(self, point: Point) -> Held | None:
+    def _zone_at(self, point: Point) -> ZoneClaim | None:
         return next((zone for zone in self.zones if zone.box.holds(point)), None)
 
     def _drop_outside(self) -> None:
@@ -140,7 +140,9 @@ class Territory:
         if to is not None:
             self._hand(to, list(self.zones))
 
-    def _rank(self, owner: int, zones: Iterable[Held], boxes: list[Box]) -> tuple[bool, float, int]:
+    def _rank(
+        self, owner: int, zones: Iterable[ZoneClaim], boxes: list[Box]
+    ) -> tuple[bool, float, int]:
         """Return how fit a neighbour is for zones: fits into a box, holds little; the lowest is."""
         fits = any(zone.box.joined(box) for zone in zones for box in boxes)
         size = 0.0
@@ -151,7 +153,7 @@ class Territory:
             size += share
         return not fits, size, owner
 
-    def _hand(self, to: int, zones: list[Held]) -> None:
+    def _hand(self, to: int, zones: list[ZoneClaim]) -> None:
         boxes = [zone.box for zone in zones]
         moving = {
             interest: kept
@@ -178,15 +180,15 @@ class Territory:
         for announced in handover.around:
             self._learn(announced)
         self._changed([sender])  # one that leaves may be about to get zones: then it is beside us
-        self._send(sender, Took(handover.zones))
+        self._send(sender, HandoverAck(handover.zones))
 
-    def _gave(self, to: int, zones: tuple[Held, ...]) -> None:
+    def _gave(self, to: int, zones: tuple[ZoneClaim, ...]) -> None:
         handover = self._giving.get(to)
         if handover is not None and handover.zones == zones:
             del self._giving[to]
             self._changed()
         if self._is_leaving and not self.zones and not self._giving:
-            self._out.append(Left())
+            self._out.append(LeftNetwork())
 
     # ---- failures
 
@@ -259,7 +261,7 @@ class Territory:
         if free:
             announced = [zone.epoch for other in self.around.values() for zone in other.zones]
             epoch = 1 + max([zone.epoch for zone in self.zones] + announced)
-            self.zones += [Held(box, epoch, is_ready=False) for box in free]
+            self.zones += [ZoneClaim(box, epoch, is_ready=False) for box in free]
             self._changed(adopt.around)
 
     # ---- what brokers know of one another
@@ -291,11 +293,11 @@ class Territory:
         for owner in sorted({*before, *others} - self.dead - {self.id}):
             self._send(owner, mine)
         if not self.zones and not self._giving and not self._is_leaving:
-            self._out.append(Homeless())
+            self._out.append(ZonesLost())
 
     def _join(self) -> None:
         """Make one zone of those that together are a box, once they know the same."""
-        joined: list[Held] = []
+        joined: list[ZoneClaim] = []
         for zone in sorted(self.zones, key=lambda zone_: zone_.box):
             index = 0
             while index < len(joined):
@@ -339,7 +341,7 @@ class Territory:
                 if zone.is_ready and zone.box.meets(box)
             ]
             if served:
-                self._send(owner, Yielded(tuple(served)))
+                self._send(owner, YieldedClaims(tuple(served)))
             self.zones = list(_trimmed(self.zones, lost))
             self._changed()
             return
@@ -388,5 +390,5 @@ class Territory:
         return announced
 
 
-def _trimmed(zones: Iterable[Held], by: list[Box]) -> tuple[Held, ...]:
+def _trimmed(zones: Iterable[ZoneClaim], by: list[Box]) -> tuple[ZoneClaim, ...]:
     return tuple(replace(zone, box=box) for zone in zones for box in left_of(zone.box, by))

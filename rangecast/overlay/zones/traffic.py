@@ -24,7 +24,7 @@ from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.tree import STACK, Tree, rows_within
 from rangecast.notify.messages import BYTES, LETTER_BYTES, Messages
 from rangecast.overlay.networks.internet import Internet
-from rangecast.overlay.zones.zonemap import Ways, ZoneMap
+from rangecast.overlay.zones.zonemap import RouteLengths, ZoneMap
 
 
 class Traffic(NamedTuple):
@@ -95,14 +95,14 @@ class ZoneTraffic:
         """From the server to each interest: overlay and IP links, and IP links of the direct path.
         """
 
-    def painted(self, messages: Messages) -> tuple[Traffic, Ways]:
+    def painted(self, messages: Messages) -> tuple[Traffic, RouteLengths]:
         """Return the cost of messages of the server; receivers aren't counted."""
         lo, hi = np.hsplit(messages.bounds, 2)
         ways = self.zones.spreads(np.full(len(lo), self.zones.server), lo, hi)
         sent = BYTES * len(lo)
         return self._traffic(len(lo), sent, BYTES, ways), ways
 
-    def relaxed(self, xs: F64) -> tuple[Traffic, Ways]:
+    def relaxed(self, xs: F64) -> tuple[Traffic, RouteLengths]:
         """Return what it costs to send changes at these places to all interests that hold them."""
         rng = np.random.default_rng([self._seed, 0x50CE])
         sources = rng.integers(0, len(self._nearest), len(xs))
@@ -125,6 +125,6 @@ class ZoneTraffic:
         return through, through._replace(overlay=LETTER_BYTES * once, ip=direct_ip)
 
     @staticmethod
-    def _traffic(count: int, sent: int, size: int, ways: Ways) -> Traffic:
+    def _traffic(count: int, sent: int, size: int, ways: RouteLengths) -> Traffic:
         overlay, ip = int(ways.overlay.sum()), int(ways.ip.sum())
         return Traffic(count, sent, size * overlay, size * ip)

@@ -19,10 +19,10 @@ from rangecast.overlay.zones import geometry
 from rangecast.overlay.zones.geometry import Box, Point
 
 ROUTE, SPREAD, IP, ZONES = 0, 1, 2, 3
-"""Columns of what is counted per message: see `Ways`."""
+"""Columns of what is counted per message: see `RouteLengths`."""
 
 
-class Ways(NamedTuple):
+class RouteLengths(NamedTuple):
     """Hops and links of each message."""
 
     route: I64
@@ -233,12 +233,12 @@ class ZoneMap:
         _check_reached(home)
         return home, links, ip
 
-    def spreads(self, starts: I64, lo: F64, hi: F64) -> Ways:
+    def spreads(self, starts: I64, lo: F64, hi: F64) -> RouteLengths:
         """Return the ways of messages, from a zone to all zones that meet a box."""
         counts = np.zeros((len(lo), 4), np.int64)
         _spreads(self._layout, readonly(starts), readonly(lo), readonly(hi), counts)
         _check_reached(counts[:, ZONES])
-        return Ways(*counts.T)
+        return RouteLengths(*counts.T)
 
     def path(self, start: int, box: Box) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Return the links of one message: those to the box, and those over the zones in it."""

@@ -90,7 +90,7 @@ def levels_of(weights: F64 | None) -> F64:
 
 
 @edited
-class Seen(NamedTuple):
+class SeenSubscriptions(NamedTuple):
     """Which subscriptions an event has seen, and at which weights its walks stand."""
 
     marks: I32
@@ -103,14 +103,14 @@ class Seen(NamedTuple):
     """(d,) the subscription at which a walk stands, while it goes on."""
 
 
-def new_seen(rows: int, dimensions: int) -> Bundle[Seen]:
+def new_seen(rows: int, dimensions: int) -> Bundle[SeenSubscriptions]:
     """Return the scratch of a batch."""
     going, at = np.zeros(dimensions, np.int32), np.zeros(dimensions, np.int32)
-    return Bundle(Seen(np.full(rows, -1, np.int32), np.zeros(dimensions), going, at))
+    return Bundle(SeenSubscriptions(np.full(rows, -1, np.int32), np.zeros(dimensions), going, at))
 
 
 @jit
-def _begin_all(walks: Walks, point: F64, seen: Seen) -> None:
+def _begin_all(walks: Walks, point: F64, seen: SeenSubscriptions) -> None:
     for axis in range(len(point)):
         seen.going[axis] = walks.source.top[axis] >= 0
         seen.heads[axis] = 0.0
@@ -120,7 +120,7 @@ def _begin_all(walks: Walks, point: F64, seen: Seen) -> None:
 
 @jit
 def _round(
-    walks: Walks, point: F64, event: int, seen: Seen, rows: I32, filled: int
+    walks: Walks, point: F64, event: int, seen: SeenSubscriptions, rows: I32, filled: int
 ) -> tuple[int, bool]:
     """Read the next box of each attribute; append rows not seen before to `rows`.
 
@@ -196,7 +196,7 @@ def _next_lower(levels: F64, weight: float) -> float:
 
 
 @jit
-def _latest_needed(seen: Seen, levels: F64, total: float) -> int:
+def _latest_needed(seen: SeenSubscriptions, levels: F64, total: float) -> int:
     """Return the latest row at which a walk stands that the sum of the heads needs; -1: none."""
     heads = seen.heads
     latest = -1
@@ -212,7 +212,9 @@ def _latest_needed(seen: Seen, levels: F64, total: float) -> int:
 
 
 @jit
-def _earliest_of_equal(seen: Seen, levels: F64, most: int, score: float, earliest: I32) -> int:
+def _earliest_of_equal(
+    seen: SeenSubscriptions, levels: F64, most: int, score: float, earliest: I32
+) -> int:
     """Return the `most`-th earliest row of the walks at the largest head; -1: undecided.
 
     It decides if the score is the sum of `most` such heads, and each of them is needed for it.
@@ -240,7 +242,7 @@ def _earliest_of_equal(seen: Seen, levels: F64, most: int, score: float, earlies
 
 
 @jit
-def _earliest_of_largest(seen: Seen) -> int:
+def _earliest_of_largest(seen: SeenSubscriptions) -> int:
     """Return the earliest row at which a walk stands that has the largest head; -1: all ended."""
     head, earliest = seen.heads.max(), -1
     for axis in range(len(seen.heads)):
@@ -252,7 +254,7 @@ def _earliest_of_largest(seen: Seen) -> int:
 
 @jit
 def _is_final(
-    seen: Seen,
+    seen: SeenSubscriptions,
     lookup: Lookup,
     combine: int,
     largest: F64,
@@ -310,7 +312,7 @@ def best_relaxed(
     """
     d = points.shape[1]
     walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit, dead_bits)
-    lookup, seen = opened(lookup_table, Lookup), opened(seen_table, Seen)
+    lookup, seen = opened(lookup_table, Lookup), opened(seen_table, SeenSubscriptions)
     scratch = np.empty(d, np.int32)
     largest = np.empty(lookup.most + 1)
     earliest = np.empty(lookup.most + 1, np.int32)

@@ -36,12 +36,12 @@ from rangecast.rank.scores.combine import number_of
 from rangecast.rank.slabs.adding import add_exact, add_exact_one, add_relaxed
 from rangecast.rank.slabs.exact import search_exact, search_exact_one
 from rangecast.rank.slabs.layout import lay_out
-from rangecast.rank.slabs.lists import Fineness
+from rangecast.rank.slabs.lists import CellResolution
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 
 Span = Literal["overlap", "contain"]
 SLABS_ALONE = "only the index 'slabs' ranks events with spans"
-_FINENESS = Fineness()
+_FINENESS = CellResolution()
 _NO_FLOOR = np.array([-np.inf])
 
 
@@ -56,7 +56,7 @@ class Slabs:
         *,
         relaxed: bool = False,
         combine: str = "sum",
-        fineness: Fineness = _FINENESS,
+        fineness: CellResolution = _FINENESS,
     ):
         self.dimensions, self.rows = boxes.dimensions, boxes.rows
         self.relaxed = relaxed

@@ -34,7 +34,7 @@ from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import SLOT_BYTES
 from rangecast.model.boxes import Boxes, frozen
 from rangecast.rank.scores.combine import limits_of
-from rangecast.rank.slabs.lists import Fineness, lists_of, no_lists
+from rangecast.rank.slabs.lists import CellResolution, lists_of, no_lists
 
 FIRST_BAND = 8
 """Blocks of the first band."""
@@ -175,7 +175,7 @@ def _slots(counts: I64, *, by_use: bool) -> tuple[I64, I32, U8]:
     return first, axis.astype(np.int32), room[skip : skip + size]
 
 
-def lay_out(boxes: Boxes, *, relaxed: bool, combine: str, fineness: Fineness) -> Layout:
+def lay_out(boxes: Boxes, *, relaxed: bool, combine: str, fineness: CellResolution) -> Layout:
     """Return the arrays of a set of boxes; `fineness` is that of its lists."""
     n, d = boxes.lo.shape
     mentioned = boxes.mentions

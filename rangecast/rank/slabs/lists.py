@@ -42,7 +42,7 @@ _LEVELS = 60
 """A cell isn't cut more often than this, whatever the samples say."""
 
 
-class Fineness(NamedTuple):
+class CellResolution(NamedTuple):
     """Resolution of the cells."""
 
     length: int = 64
@@ -195,7 +195,7 @@ def no_lists() -> Lists:
     return Lists(empty, none, none, frozen([], np.int32), empty, empty)
 
 
-def lists_of(lo: F64, hi: F64, owner: I32, worth: F64, fineness: Fineness) -> Lists:
+def lists_of(lo: F64, hi: F64, owner: I32, worth: F64, fineness: CellResolution) -> Lists:
     """Return the lists of some boxes on one attribute, which are given best first."""
     n, (length, doubtful, few) = len(lo), fineness
     lo, hi = frozen(lo, np.float64), frozen(hi, np.float64)

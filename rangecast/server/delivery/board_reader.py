@@ -14,7 +14,7 @@ from rangecast.server.delivery.log_reader import CHUNK
 from rangecast.server.delivery.messages import Batch, BoardMessage, Gap
 from rangecast.server.log.base import Log, Unit
 from rangecast.server.state.board_index import BoardIndex
-from rangecast.server.state.boards import BoardEntry, Placed, updates_of, was_of
+from rangecast.server.state.boards import BoardEntry, PlacedObject, updates_of, was_of
 from rangecast.server.state.edits import EDITS, UPDATES, DeleteInterest, PutInterest, edits_of
 from rangecast.server.state.entries import Consumer
 
@@ -67,7 +67,9 @@ class BoardReader:
 
     def _begin(self, after: int) -> None:
         """Rebuild the board as of a seq."""
-        objects: dict[str, Placed] = dict(self._entry.objects)  # of now; the log has all until then
+        objects: dict[str, PlacedObject] = dict(
+            self._entry.objects
+        )  # of now; the log has all until then
         last, at = self._log.last, after
         changed: set[str] = set()
         self._carried = after

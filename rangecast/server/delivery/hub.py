@@ -280,7 +280,7 @@ class Listener:
         return self.is_live
 
 
-class Pulls:
+class PullListeners:
     """Listeners kept open between the pulls of a consumer."""
 
     def __init__(self, hub: Hub):

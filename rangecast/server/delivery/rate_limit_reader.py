@@ -23,7 +23,7 @@ _SPARE = 1_000
 """Number of messages buffered beyond the limit before they are compared."""
 
 
-class Second:
+class SecondBuffer:
     """Top-scored messages of one second so far."""
 
     def __init__(self, max_messages: int):
@@ -81,7 +81,7 @@ class RateLimitReader(Reader):
     def _read_after(self, after: int, durable: int, limit: int) -> Batch:
         begin = after if after == self._boundary else self._start_of_second(after)
         kept: list[Message] = []
-        second: Second | None = None
+        second: SecondBuffer | None = None
         gap, is_cut = None, False
         upto, last, number, size = begin, begin, -1, 0
         for unit in self._units(begin, durable):
@@ -101,7 +101,7 @@ class RateLimitReader(Reader):
                 if len(kept) >= limit or size > CHUNK:
                     break
             if second is None:
-                second, number = Second(self._consumer.max_per_second), unit.at // SECOND
+                second, number = SecondBuffer(self._consumer.max_per_second), unit.at // SECOND
             group = Group(begin)
             self._take(group, unit, begin)
             for message, score in self._matched(group):

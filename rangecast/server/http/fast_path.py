@@ -28,7 +28,7 @@ from rangecast.server.http.connections import BoundedProtocol
 from rangecast.server.http.problems import problem, problem_of
 from rangecast.server.http.routes.events import FEW, digest_for, shown_accepted, status_and_type
 from rangecast.server.http.routes.spaces import edit_of, etag, shown_put
-from rangecast.server.pipeline.commands import Accepted, Outcome
+from rangecast.server.pipeline.commands import Outcome, PublishedEvents
 from rangecast.server.pipeline.futures import when_done
 from rangecast.server.state.edits import PutSubscription
 
@@ -49,7 +49,7 @@ _JSON, _LINES = b"application/json", b"application/x-ndjson"
 _encode = msgspec.json.Encoder().encode
 
 
-class _Given(msgspec.Struct, forbid_unknown_fields=True):
+class _SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     """Body of PUT subscription, in JSON types."""
 
     filter: str
@@ -59,12 +59,12 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
     id: str | int | None = None
 
 
-_given = msgspec.json.Decoder(_Given)
+_given = msgspec.json.Decoder(_SubscriptionBody)
 _Work = Callable[[bytes], bool]
 """Processes a body; returns whether the fast path applied."""
 
 
-class _Held:
+class _FastRequest:
     """A request answered on the fast path; stands in for uvicorn's request cycle."""
 
     message_event: ClassVar[asyncio.Event] = asyncio.Event()
@@ -166,13 +166,13 @@ class FastPathProtocol(BoundedProtocol):
         if not 0 < len(lines) <= FEW:
             return False
 
-        def work() -> Future[Accepted]:
+        def work() -> Future[PublishedEvents]:
             caller = self._caller(secret, "publish")
             entry = core.registry.space(caller.tenant, space)
             core.quotas.publish(caller.tenant, len(lines), len(body))
             return core.publish(entry, lines, key=key, digest=digest_for(key, body))
 
-        def shown(accepted: Accepted) -> tuple[int, bytes, bytes]:
+        def shown(accepted: PublishedEvents) -> tuple[int, bytes, bytes]:
             status, kind = status_and_type(accepted)
             head = b"content-type: %s\r\n" % kind.encode()
             return status, head, _encode(shown_accepted(core, accepted))
@@ -219,7 +219,7 @@ class FastPathProtocol(BoundedProtocol):
         self, work: Callable[[], Future[Any]], shown: Callable[[Any], tuple[int, bytes, bytes]]
     ) -> None:
         """Submit a request; respond with its result or its error."""
-        held = _Held()
+        held = _FastRequest()
         self.cycle = cast(Any, held)  # so that requests behind this one wait, and so does a stop
 
         def end(answer: Future[Any]) -> None:
@@ -233,7 +233,7 @@ class FastPathProtocol(BoundedProtocol):
         except Exception as error:
             self._send_problem(held, error)
 
-    def _send_problem(self, held: _Held, error: Exception) -> None:
+    def _send_problem(self, held: _FastRequest, error: Exception) -> None:
         if isinstance(error, RangecastError):
             problem_ = problem_of(error)
         else:
@@ -243,7 +243,7 @@ class FastPathProtocol(BoundedProtocol):
         head = b"".join(b"%s: %s\r\n" % header for header in named)
         self._send(held, problem_.status_code, head, bytes(problem_.body))
 
-    def _send(self, held: _Held, status: int, head: bytes, body: bytes) -> None:
+    def _send(self, held: _FastRequest, status: int, head: bytes, body: bytes) -> None:
         held.response_complete = True
         if held.disconnected or self.transport.is_closing():
             return

@@ -15,7 +15,7 @@ MAX_STALL = 30.0
 """Maximum seconds that a peer may read none of its pending data."""
 
 
-class Stalled:
+class StallGuard:
     """Aborts connections that make no progress. Call `sweep` periodically."""
 
     def __init__(self) -> None:

@@ -28,11 +28,11 @@ from rangecast.overlay.broker.state import Identity
 from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.overlay.wire.frames import Frame, Hello, decode, encode
 from rangecast.server.core import Core
-from rangecast.server.encoding import Encoded, encoded
+from rangecast.server.encoding import EncodedEvents, encoded
 from rangecast.server.links.connection import LinkConnection
 from rangecast.server.links.journal import SOURCE, ServerJournal
-from rangecast.server.pipeline.apply import Written
-from rangecast.server.pipeline.commands import Accepted, Edits, Events
+from rangecast.server.pipeline.apply import WrittenRequest
+from rangecast.server.pipeline.commands import Edits, Events, PublishedEvents
 from rangecast.server.state.edits import DeleteConsumer, EventsHead, PutConsumer
 from rangecast.server.state.entries import SpaceEntry, Version
 from rangecast.server.state.registry import RequestError
@@ -131,7 +131,7 @@ class BrokerRunner:
 
     # ---- what happens here
 
-    def advance(self, written: Sequence[Written], upto: int, *, is_whole: bool) -> None:
+    def advance(self, written: Sequence[WrittenRequest], upto: int, *, is_whole: bool) -> None:
         """Pass new units of the log to the broker."""
         wanted: dict[str, str | None] = {}
         for unit in written:
@@ -277,7 +277,7 @@ class BrokerRunner:
     def drained(self, connection: LinkConnection) -> None:
         """Resume sending on a clogged connection that has room again."""
         if self.connections.get(connection.peer) is connection:
-            self._handle(ports.Drained(connection.peer))
+            self._handle(ports.LinkDrained(connection.peer))
 
     def _close(self, peer: str, why: str) -> None:
         connection = self.connections.pop(peer, None)
@@ -303,7 +303,7 @@ class BrokerRunner:
             return
         self._handle(ports.Received(connection.peer, frame), came)
 
-    def _understood(self, frame: EventsFrame) -> tuple[EventsFrame, Encoded]:
+    def _understood(self, frame: EventsFrame) -> tuple[EventsFrame, EncodedEvents]:
         """Return a frame with all fields that the broker reads, decoded from the event texts."""
         space = self._entry.space
         came, rejected = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
@@ -324,7 +324,7 @@ class BrokerRunner:
 
     # ---- what the broker says
 
-    def _handle(self, input_: ports.Input, came: Encoded | None = None) -> None:
+    def _handle(self, input_: ports.Input, came: EncodedEvents | None = None) -> None:
         clogged = {peer for peer, connection in self.connections.items() if connection.is_clogged}
         for output in self.broker.handle(self._clock(), input_):
             match output:
@@ -350,7 +350,7 @@ class BrokerRunner:
                         self._close(output.link, output.text)
         for peer, connection in [*self.connections.items()]:
             if connection.is_clogged and peer not in clogged:
-                self._handle(ports.Clogged(peer))
+                self._handle(ports.LinkFull(peer))
 
     def _send(self, output: ports.Send) -> None:
         connection = self.connections.get(output.link)
@@ -369,7 +369,7 @@ class BrokerRunner:
             with contextlib.suppress(RangecastError):
                 self._core.edit(DeleteConsumer(TENANT, consumer_name(output.link)))
 
-    def _append(self, output: ports.Append, came: Encoded) -> None:
+    def _append(self, output: ports.Append, came: EncodedEvents) -> None:
         """Write events received over a link, as the next events of their origin."""
         block = output.block
         some = (
@@ -398,7 +398,7 @@ class BrokerRunner:
             except RequestError:  # too much waits to be written: so do neighbours
                 time.sleep(0.02)
 
-    def _appended(self, answer: Future[Accepted]) -> None:
+    def _appended(self, answer: Future[PublishedEvents]) -> None:
         error = answer.exception()
         if error is not None:
             self._fail(f"received events couldn't be written: {error}")

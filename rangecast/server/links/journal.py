@@ -19,7 +19,7 @@ from rangecast.overlay.broker.event_log import Block, JournalError
 from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.json_text import within_depth
 from rangecast.server.log.base import Log, Unit
-from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.apply import WrittenRequest
 from rangecast.server.pipeline.commands import Events
 from rangecast.server.state.edits import EVENTS, EventsHead, events_of
 from rangecast.server.state.entries import SpaceEntry
@@ -65,7 +65,7 @@ class ServerJournal:
         self._recent_from = log.last
         """Position from which on all blocks are in memory."""
 
-    def note(self, written: Iterable[Written], upto: int, *, is_whole: bool) -> None:
+    def note(self, written: Iterable[WrittenRequest], upto: int, *, is_whole: bool) -> None:
         """Store new blocks of the log, up to `upto`; `is_whole`: no block is left out."""
         if not is_whole:
             self._recent.clear()

@@ -23,7 +23,7 @@ from rangecast.server.core import Core
 from rangecast.server.links.broker_runner import TENANT, BrokerRunner
 from rangecast.server.links.connection import LinkConnection
 from rangecast.server.links.dialer import LinkDialer
-from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.apply import WrittenRequest
 from rangecast.server.pipeline.commands import Events
 from rangecast.server.state.edits import PutBroker
 from rangecast.server.state.entries import SpaceEntry
@@ -77,7 +77,7 @@ class Links:
         self._wakeup = threading.Condition()
         self._ending = False
         self._calls: deque[Callable[[BrokerRunner], None]] = deque()
-        self._written: list[Written] = []
+        self._written: list[WrittenRequest] = []
         self._written_bytes = 0
         self._is_whole = True
         self._upto = 0
@@ -116,7 +116,7 @@ class Links:
 
     # ---- from other threads
 
-    def _carried_out(self, batch: Sequence[Written]) -> None:
+    def _carried_out(self, batch: Sequence[WrittenRequest]) -> None:
         """Receive committed and matched units; called by the matcher."""
         with self._wakeup:
             for request in batch:

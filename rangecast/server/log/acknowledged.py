@@ -36,7 +36,7 @@ class End(NamedTuple):
     chain: bytes
 
 
-class Mark:
+class EndMark:
     """Writes the end mark of a data folder."""
 
     def __init__(self, folder: Path):

@@ -51,7 +51,7 @@ quiet = logging.getLogger("rangecast.server.kafka")
 quiet.setLevel(logging.CRITICAL + 1)
 
 
-class Placed(NamedTuple):
+class PlacedUnit(NamedTuple):
     """A unit and its offset in the topic."""
 
     offset: int
@@ -308,10 +308,10 @@ class KafkaLog:
         self.damage[seq] = f"the unit at seq {seq}, offset {offset}, is damaged or follows another"
         return LogError(self.damage[seq])
 
-    def _records(self, begin: int) -> Iterator[Placed]:
+    def _records(self, begin: int) -> Iterator[PlacedUnit]:
         return records(self._reader, self._place.topic, begin)
 
-    def _last_record(self, low: int, high: int) -> Placed | None:
+    def _last_record(self, low: int, high: int) -> PlacedUnit | None:
         """Return the last committed unit; a topic may end with control records."""
         step = 16
         while True:
@@ -330,7 +330,7 @@ class KafkaLog:
             self._one.release()
 
 
-def records(reader: Any, topic: str, begin: int) -> Iterator[Placed]:
+def records(reader: Any, topic: str, begin: int) -> Iterator[PlacedUnit]:
     """Yield the committed units of a topic, from an offset to the end."""
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -370,13 +370,13 @@ def offset_after(place: KafkaPlace, seq: int) -> int:
         close_within(finder)
 
 
-def unit_of(record: Any) -> Placed:
+def unit_of(record: Any) -> PlacedUnit:
     """Return the unit of a record."""
     head = dict(record.headers() or [])
     try:
         numbers = int(head["first"]), int(head["length"]), head["kind"].decode(), int(head["at"])
         unit = Unit(*numbers, record.value() or b"", head["chain"])
-        return Placed(record.offset(), head["epoch"].decode(), unit)
+        return PlacedUnit(record.offset(), head["epoch"].decode(), unit)
     except (KeyError, ValueError) as error:
         raise LogError(
             f"the record at offset {record.offset()} isn't a unit of a log: {error!r}\n"

@@ -12,7 +12,7 @@ from rangecast.server.log.kafka import (
     LIMIT,
     TAKEN,
     KafkaPlace,
-    Placed,
+    PlacedUnit,
     arrived,
     connecting,
     offset_after,
@@ -126,7 +126,7 @@ class KafkaTail:
         self._reader.assign([self._at(offset)])
         self.at = offset
 
-    def _records(self, seconds: float) -> Sequence[Placed]:
+    def _records(self, seconds: float) -> Sequence[PlacedUnit]:
         from confluent_kafka import KafkaError, KafkaException
 
         records = []

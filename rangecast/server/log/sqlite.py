@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.model.io.durable import sync_file, sync_folder
-from rangecast.server.log.acknowledged import End, Mark, marked_end, release_reserve
+from rangecast.server.log.acknowledged import End, EndMark, marked_end, release_reserve
 from rangecast.server.log.base import START, Draft, LogError, LogFullError, Unit, chained, new_epoch
 from rangecast.server.log.segment import (
     SCHEMA,
@@ -87,7 +87,7 @@ class SqliteLog:
         self._firsts = segments(self.folder)
         self._writer: sqlite3.Connection | None = None
         self._broken: str | None = None
-        self._mark: Mark | None = None
+        self._mark: EndMark | None = None
         self._newest: dict[int, float] = {}
         """When segments that are full were last written, by their first seq."""
         self.damage: dict[int, str] = {}
@@ -108,7 +108,7 @@ class SqliteLog:
             )
         self.epoch, self.first, self.last, self.chain = epoch, 1, 0, START
         try:
-            self._mark = Mark(self.folder)
+            self._mark = EndMark(self.folder)
             self._mark.begin(self._end)
         except OSError as error:
             raise self._unusable(error) from None
@@ -236,7 +236,7 @@ class SqliteLog:
         """Record that everything up to this end is on disk."""
         try:
             if self._mark is None:
-                self._mark = Mark(self.folder)
+                self._mark = EndMark(self.folder)
             self._mark.write(end)
         except OSError as error:  # the units themselves are there
             logger.warning("%s: the mark of the log can't be written: %s", self.folder, error)

@@ -18,7 +18,7 @@ from rangecast.server.state.board_index import Addressed, BoardIndex, Listened
 from rangecast.server.state.boards import BoardEntry, InterestChange, ObjectChange
 from rangecast.server.state.entries import AnyChange, Change, Consumer
 from rangecast.server.state.registry import Registry
-from rangecast.server.state.space_index import Found, SpaceIndex, by_event, grouped
+from rangecast.server.state.space_index import BatchMatches, SpaceIndex, by_event, grouped
 from rangecast.server.state.tracks.spaces import SpaceTracks, Tracks
 from rangecast.server.state.tracks.transitions import Derived
 
@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(list[str | int]).decode
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenRequest:
     """A request that has been written to the log, for the matcher."""
 
     unit: Unit
@@ -38,7 +38,7 @@ class Written:
 
 
 @dataclass(slots=True)
-class Done:
+class WorkCounts:
     """Counts of the work done since the start."""
 
     events: int = 0
@@ -66,15 +66,15 @@ class Matching:
         self._board_indexes = board_indexes
         self._tracks = tracks
         self._found: list[tuple[SpaceTracks, list[Derived], dict[int, bytes]]] = []
-        self._done: dict[str, Done] = {}
+        self._done: dict[str, WorkCounts] = {}
         """By tenant."""
         self.edits = 0
 
-    def done(self, tenant: str | None) -> Done:
+    def done(self, tenant: str | None) -> WorkCounts:
         """Return the counts of a tenant, or of all tenants."""
         if tenant is not None:
-            return self._done.get(tenant, Done())
-        done_ = Done()
+            return self._done.get(tenant, WorkCounts())
+        done_ = WorkCounts()
         for pending in list(self._done.values()):
             done_.events += pending.events
             done_.edits += pending.edits
@@ -82,9 +82,9 @@ class Matching:
             done_.updates += pending.updates
         return done_
 
-    def _of(self, tenant: str) -> Done:
+    def _of(self, tenant: str) -> WorkCounts:
         if tenant not in self._done:
-            self._done[tenant] = Done()
+            self._done[tenant] = WorkCounts()
         return self._done[tenant]
 
     def derived(self) -> list[tuple[SpaceTracks, list[Derived], dict[int, bytes]]]:
@@ -92,7 +92,7 @@ class Matching:
         derived, self._found = self._found, []
         return derived
 
-    def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
+    def messages(self, batch: Sequence[WrittenRequest], wanted: Bool) -> Mailboxes:
         """Apply and match units; return the messages of consumers that have a listener."""
         mailboxes = Mailboxes(Mailbox)
         begin = 0
@@ -113,7 +113,9 @@ class Matching:
             begin = end
         return mailboxes
 
-    def _make_edits(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
+    def _make_edits(
+        self, some: Sequence[WrittenRequest], wanted: Bool, messages: Mailboxes
+    ) -> None:
         apply_changes([change for entry in some for change in entry.changes], self._indexes)
 
         def is_wanted(consumer: int) -> bool:
@@ -150,7 +152,9 @@ class Matching:
                 event = written.lines.get(transition.seq, b"null")
                 messages[transition.consumer].add(TransitionMessage.of(seq, transition, event))
 
-    def _match_events(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
+    def _match_events(
+        self, some: Sequence[WrittenRequest], wanted: Bool, messages: Mailboxes
+    ) -> None:
         requests = [entry.request for entry in some if isinstance(entry.request, Events)]
         index = self._indexes[requests[0].entry.number]
         space = index.engine.space
@@ -206,7 +210,7 @@ class _Answer:
         """Events that haven't been matched yet."""
         self._pairs = 0
 
-    def add(self, matches: Found, index: SpaceIndex, begin: int, count: int) -> None:
+    def add(self, matches: BatchMatches, index: SpaceIndex, begin: int, count: int) -> None:
         """Add the matches of the next events."""
         self.missing -= count
         if self.matches is None:
@@ -219,7 +223,9 @@ class _Answer:
             self.matches += ids_by_event(matches, index, begin, count)
 
 
-def _add_to(answers: Sequence[_Answer], matches: Found, index: SpaceIndex, events: int) -> None:
+def _add_to(
+    answers: Sequence[_Answer], matches: BatchMatches, index: SpaceIndex, events: int
+) -> None:
     """Add matches to the answers of the requests that their events came with."""
     begin = 0
     for answer in answers:
@@ -263,7 +269,7 @@ def board_messages(
 
 
 def fan_out(
-    matches: Found,
+    matches: BatchMatches,
     index: SpaceIndex,
     wanted: Bool,
     consumers: Sequence[Consumer | None],
@@ -296,7 +302,9 @@ def fan_out(
             mailbox.add(Message(int(seqs[event]), lines[event], ids))
 
 
-def ids_by_event(matches: Found, index: SpaceIndex, begin: int, count: int) -> list[list[Id]]:
+def ids_by_event(
+    matches: BatchMatches, index: SpaceIndex, begin: int, count: int
+) -> list[list[Id]]:
     """Return the ids of the subscriptions that match each event of a range."""
     first, last = np.searchsorted(matches.events, (begin, begin + count))
     events, numbers = matches.events[first:last] - begin, matches.numbers[first:last]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rangecast.model.sets.members import Id
-from rangecast.server.encoding import Encoded
+from rangecast.server.encoding import EncodedEvents
 from rangecast.server.log.base import Draft, Log
 from rangecast.server.state.admission import Conditions
 from rangecast.server.state.boards import BoardEntry, ObjectChange
@@ -56,7 +56,7 @@ class Edits:
 
 
 @dataclass(slots=True, eq=False)
-class Accepted:
+class PublishedEvents:
     """Result of publishing events."""
 
     first: int
@@ -77,13 +77,13 @@ class Events:
     """Request to publish events."""
 
     entry: SpaceEntry
-    encoded: Encoded
+    encoded: EncodedEvents
     head: EventsHead
     wants_matches: bool = False
     follows: int | None = None
     """Required read position of the source before this unit, if it is checked."""
-    answer: Future[Accepted] = field(default_factory=Future)
-    accepted: Accepted | None = None
+    answer: Future[PublishedEvents] = field(default_factory=Future)
+    accepted: PublishedEvents | None = None
 
     @property
     def tenant(self) -> str:
@@ -111,8 +111,8 @@ class Updates:
     """`new` or `existing`: all objects must be."""
     bytes: int = 0
     """Bytes of the original texts."""
-    answer: Future[Accepted] = field(default_factory=Future)
-    accepted: Accepted | None = None
+    answer: Future[PublishedEvents] = field(default_factory=Future)
+    accepted: PublishedEvents | None = None
 
     @property
     def tenant(self) -> str:
@@ -133,7 +133,7 @@ class NewTransitions:
     derived: Sequence[Derived]
     lines: dict[int, bytes]
     """Their events, by seq."""
-    answer: Future[Accepted] = field(default_factory=Future)
+    answer: Future[PublishedEvents] = field(default_factory=Future)
 
     @property
     def tenant(self) -> str:
@@ -155,10 +155,10 @@ class NewTransitions:
 Request = Edits | Events | Updates | NewTransitions
 
 
-class Resolved(NamedTuple):
+class ResolvedRequest(NamedTuple):
     """Answer to a request that writes nothing."""
 
-    answer: Accepted
+    answer: PublishedEvents
     is_pending: bool
     """Whether it depends on this group, and is valid once the group is written."""
 
@@ -179,7 +179,7 @@ def transition_requests(
     return requests
 
 
-def resolve(request: Request, answer: Accepted | BaseException) -> None:
+def resolve(request: Request, answer: PublishedEvents | BaseException) -> None:
     """Answer a request that is rejected or writes nothing, unless it is already answered."""
     if request.answer.done():
         return

@@ -23,14 +23,14 @@ from rangecast.kernels.arrays import Bool
 from rangecast.server.delivery.messages import Mailboxes
 from rangecast.server.log.base import Draft, Log, LogFullError, Unit
 from rangecast.server.log.clock import Clock
-from rangecast.server.pipeline.apply import Matching, Written
+from rangecast.server.pipeline.apply import Matching, WrittenRequest
 from rangecast.server.pipeline.commands import (
-    Accepted,
     Edits,
     Events,
     NewTransitions,
+    PublishedEvents,
     Request,
-    Resolved,
+    ResolvedRequest,
     Updates,
     resolve,
     transition_requests,
@@ -92,7 +92,7 @@ class CommitPipeline:
         self.is_copy, self._rejection = False, ""
         self.begins: Callable[[], BeginEpoch] | None = None
         """Makes the edit that is written before all else, if an epoch of the log has ended."""
-        self.links: Callable[[Sequence[Written]], None] | None = None
+        self.links: Callable[[Sequence[WrittenRequest]], None] | None = None
         """Callback for matched batches; feeds linked servers."""
         self.reread: Callable[[int], None] = lambda _: None
         """Makes all listeners read the log up to a seq that wasn't dispatched."""
@@ -101,7 +101,7 @@ class CommitPipeline:
         self._waiting: deque[Request] = deque()
         self.queue_bytes = 0
         self._acks: dict[str, int] = {}
-        self._written: deque[Written] = deque()
+        self._written: deque[WrittenRequest] = deque()
         self._written_bytes = 0
         self._change = threading.RLock()
         self._to_commit = threading.Condition(self._change)
@@ -306,7 +306,7 @@ class CommitPipeline:
     def _write(self, group: Sequence[Request], acks: dict[str, int], now: int) -> None:
         admission = Admission(self.registry, self.log.last + 1)
         admitted: list[Request] = []
-        held: list[tuple[Request, Accepted | RangecastError]] = []
+        held: list[tuple[Request, PublishedEvents | RangecastError]] = []
         """Answers that depend on this group's write, withheld until it is durable."""
         begins = self.begins
         begin = None if begins is None else begins()
@@ -316,14 +316,14 @@ class CommitPipeline:
         admission.seq += len(drafts)
         self.deduplicator.begin()
         for request in group:
-            answer: Accepted | RangecastError
+            answer: PublishedEvents | RangecastError
             is_pending = bool(admitted)
             try:
                 draft = self._admitted(request, admission, now)
             except RangecastError as error:
                 answer = error
             else:
-                if not isinstance(draft, Resolved):
+                if not isinstance(draft, ResolvedRequest):
                     drafts.append(draft)
                     admitted.append(request)
                     continue
@@ -349,7 +349,7 @@ class CommitPipeline:
                 pass
         written = []
         for unit, origin in zip(units, requests, strict=True):
-            unit_ = Written(unit, origin, [])
+            unit_ = WrittenRequest(unit, origin, [])
             if isinstance(origin, Edits):
                 unit_.changes = self._carried_out(origin, unit)
             elif isinstance(origin, Updates):
@@ -393,7 +393,9 @@ class CommitPipeline:
                 count = len(self._waiting)
                 self._to_commit.wait_for(lambda: self._ending or len(self._waiting) > count, _PAUSE)
 
-    def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Resolved:
+    def _admitted(
+        self, request: Request, admission: Admission, now: int
+    ) -> Draft | ResolvedRequest:
         """Return the unit to write for a request."""
         if isinstance(request, Edits):
             inserted = admission.check_all(request.edits, request.if_match)
@@ -409,8 +411,8 @@ class CommitPipeline:
         if head.key:
             before = self.deduplicator.request(head)
             if before is not None:
-                again = Accepted(before.first, before.length, before.rejected, repeated=True)
-                return Resolved(again, self.deduplicator.is_pending(head))
+                again = PublishedEvents(before.first, before.length, before.rejected, repeated=True)
+                return ResolvedRequest(again, self.deduplicator.is_pending(head))
         if request.follows is not None:
             self.deduplicator.check_source(head, request.follows)
         skipped, is_pending = 0, False
@@ -420,11 +422,11 @@ class CommitPipeline:
             if skipped:
                 encoded = request.encoded = encoded.take(unseen)
         count = len(encoded.lines)
-        request.accepted = Accepted(admission.seq, count, head.rejected, skipped=skipped)
+        request.accepted = PublishedEvents(admission.seq, count, head.rejected, skipped=skipped)
         if head.key:
             self.deduplicator.note(head, admission.seq, count)
         if not count:
-            return Resolved(request.accepted, is_pending)
+            return ResolvedRequest(request.accepted, is_pending)
         if head.source:
             self.deduplicator.note_source(head)
         admission.seq += count
@@ -432,7 +434,7 @@ class CommitPipeline:
 
     def _admitted_updates(
         self, request: Updates, admission: Admission, now: int
-    ) -> Draft | Resolved:
+    ) -> Draft | ResolvedRequest:
         entry, first, rejected = request.entry, admission.seq, request.rejected
         taken: list[ObjectChange] = []
         codes: dict[int, str] = {}
@@ -443,9 +445,9 @@ class CommitPipeline:
             )
             rejected = sorted(rejected + [(row, str(error)) for row, error in more])
             codes = {row: error.code for row, error in more}
-        request.accepted = Accepted(first, len(taken), rejected, codes=codes)
+        request.accepted = PublishedEvents(first, len(taken), rejected, codes=codes)
         if not taken:
-            return Resolved(request.accepted, True)
+            return ResolvedRequest(request.accepted, True)
         return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)
 
     def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
@@ -487,7 +489,7 @@ class CommitPipeline:
                     self._matching = False
                     self._at_rest.notify_all()
 
-    def _match_batch(self, batch: Sequence[Written]) -> None:
+    def _match_batch(self, batch: Sequence[WrittenRequest]) -> None:
         """Apply and match units, and deliver the matches."""
         self.batches += 1
         messages = self.matching.messages(batch, self.wanted)

@@ -14,7 +14,7 @@ from rangecast.server.state.boards import (
     BoardEntry,
     Interest,
     ObjectChange,
-    Placed,
+    PlacedObject,
     board_label,
     check_board,
     check_object,
@@ -75,7 +75,7 @@ class Admission:
         self._spaces: dict[Name, Space] = {}
         self._tracks: dict[Name, dict[str, Any]] = {}
         self._boards: dict[Name, PutBoard | None] = {}
-        self._objects: dict[tuple[BoardEntry, str], Placed | None] = {}
+        self._objects: dict[tuple[BoardEntry, str], PlacedObject | None] = {}
         self._tokens: dict[str, bool] = {}
         self._counts: dict[str, int] = {}
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []

@@ -24,7 +24,7 @@ from rangecast.server.state.boards import (
     BoardEntry,
     Interest,
     ObjectChange,
-    Placed,
+    PlacedObject,
     carried_out,
     empty_board,
     lies_in,
@@ -41,7 +41,7 @@ class BoardIndex:
     """Objects and interests of a board at one seq. Any thread may query lists."""
 
     def __init__(
-        self, entry: BoardEntry, objects: Mapping[str, Placed], interests: Iterable[Interest]
+        self, entry: BoardEntry, objects: Mapping[str, PlacedObject], interests: Iterable[Interest]
     ):
         self._entry = entry
         self._objects = dict(objects)
@@ -95,7 +95,7 @@ class BoardIndex:
         self, changes: Sequence[ObjectChange], first: int, is_batch: bool, listened: Listened
     ) -> dict[int, dict[Id, Any]]:
         """Apply changes; return the changed lists, by consumer."""
-        before: dict[str, Placed | None] = {}
+        before: dict[str, PlacedObject | None] = {}
         messages = []
         for at, change in enumerate(changes):
             old = self._objects.get(change.name)
@@ -115,7 +115,7 @@ class BoardIndex:
                 lists.setdefault(interest.consumer, {})[interest.id] = changed
         return lists
 
-    def _changed_list(self, interest: Interest, before: Mapping[str, Placed | None]) -> Any:
+    def _changed_list(self, interest: Interest, before: Mapping[str, PlacedObject | None]) -> Any:
         """Return the list of an interest; `None` if the changes left it unchanged."""
         k = self._wants(interest)
         best = self._board.best(*interest.where, k=k + len(before))
@@ -150,7 +150,7 @@ class BoardIndex:
         ]
 
 
-def _columns(entry: BoardEntry, objects: Mapping[str, Placed]) -> ObjectColumns:
+def _columns(entry: BoardEntry, objects: Mapping[str, PlacedObject]) -> ObjectColumns:
     """Return objects in the format that a board takes."""
     ids = pa.array(list(objects), pa.large_string())
     ys = np.array([object_.value for object_ in objects.values()], np.float64)

@@ -37,7 +37,7 @@ MAX_BATCH = 1_000
 _encode = msgspec.json.Encoder().encode
 
 
-class Placed(NamedTuple):
+class PlacedObject(NamedTuple):
     """Position and value of an object."""
 
     id: Id
@@ -110,7 +110,7 @@ class BoardEntry:
     made: PutBoard
     since: int
     """The seq of the edit that made it."""
-    objects: dict[str, Placed] = field(default_factory=dict)
+    objects: dict[str, PlacedObject] = field(default_factory=dict)
     """Objects as of the last unit of the log; replaced one by one, never mutated."""
     live: dict[str, Interest] = field(default_factory=dict)
     space: Space | None = field(init=False)
@@ -134,7 +134,7 @@ class BoardEntry:
         """Label, distinct from that of a space with the same name."""
         return board_label(self.name)
 
-    def shown(self, placed: Placed) -> dict[str, Any]:
+    def shown(self, placed: PlacedObject) -> dict[str, Any]:
         """Return an object in the format of a change that would put it."""
         values = (
             {"position": placed.place[0]}
@@ -269,8 +269,8 @@ def check_object(name: Id, only: str, *, exists: bool) -> None:
 
 
 def judged(
-    change: ObjectChange, old: Placed | None, space: Space | None, seq: int
-) -> Placed | None:
+    change: ObjectChange, old: PlacedObject | None, space: Space | None, seq: int
+) -> PlacedObject | None:
     """Record the old state in a change; return the new state, or reject the change."""
     if old is None and not (isinstance(change.value, float) and change.position is not UNSET):
         needs = "a position and a value" if space is None else "its attributes and a value"
@@ -293,7 +293,7 @@ def judged(
 
 
 def carried_out(
-    objects: dict[str, Placed], change: ObjectChange, seq: int, space: Space | None
+    objects: dict[str, PlacedObject], change: ObjectChange, seq: int, space: Space | None
 ) -> None:
     """Apply a checked change."""
     if change.value is None:
@@ -306,10 +306,10 @@ def carried_out(
     value = old.value if old is not None and change.value is UNSET else change.value
     assert isinstance(value, float)
     arrival = seq if old is None else old.arrival
-    objects[change.name] = Placed(change.id, arrival, value, position)
+    objects[change.name] = PlacedObject(change.id, arrival, value, position)
 
 
-def moved(space: Space | None, value: Any, old: Placed | None) -> tuple[float, ...]:
+def moved(space: Space | None, value: Any, old: PlacedObject | None) -> tuple[float, ...]:
     """Return the position of an object after a change; over a space, missing values stay."""
     if space is None:
         return (float(value),)
@@ -321,12 +321,12 @@ def moved(space: Space | None, value: Any, old: Placed | None) -> tuple[float, .
     )
 
 
-def was_of(change: ObjectChange) -> Placed | None:
+def was_of(change: ObjectChange) -> PlacedObject | None:
     """Return the state of an object before a change in the log."""
     if change.was is None:
         return None
     arrival, value, position = change.was
-    return Placed(
+    return PlacedObject(
         change.id,
         arrival,
         value,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rangecast.model.filters.filter import Filter
-from rangecast.model.filters.tentative import BoxesRead
+from rangecast.model.filters.tentative import TentativeBoxes
 from rangecast.model.space import Space
 from rangecast.server.state.boards import BoardEntry, Interest, InterestChange
 from rangecast.server.state.edits import NEVER, PutConsumer
@@ -160,7 +160,7 @@ class Token:
     since: int
 
 
-Read = Filter | BoxesRead | None
+Read = Filter | TentativeBoxes | None
 """Parsed filters: of one subscription, or of several."""
 
 

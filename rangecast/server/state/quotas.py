@@ -14,7 +14,7 @@ from rangecast.errors import FilterError, RangecastError
 from rangecast.model.filters.compile import MAX_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import boxes_of_texts
-from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
+from rangecast.model.filters.tentative import TentativeBoxes, TentativeSpace
 from rangecast.model.space import Space
 from rangecast.server.state.edits import PAID, AnyEdit, size_of
 from rangecast.server.state.registry import Registry, RequestError
@@ -123,7 +123,7 @@ class Quotas:
 
     def read_many(
         self, tenant: str, texts: Sequence[str], space: TentativeSpace
-    ) -> tuple[BoxesRead, dict[int, RangecastError]]:
+    ) -> tuple[TentativeBoxes, dict[int, RangecastError]]:
         """Parse filters; return the valid ones, and the errors of the others by row."""
         longest, limit = self._max_length(tenant), self._max_boxes(tenant)
         rejected: dict[int, RangecastError] = {}
@@ -152,7 +152,7 @@ class Quotas:
             kept = sizes <= limit
             rows = np.repeat(kept, sizes)
             lo, hi, sizes = lo[rows], hi[rows], sizes[kept]
-        return BoxesRead(space, lo, hi, sizes), rejected
+        return TentativeBoxes(space, lo, hi, sizes), rejected
 
     def check_session(self, tenant: str) -> None:
         """Reject a connection beyond the tenant's limit."""

@@ -51,7 +51,7 @@ from rangecast.server.state.entries import (
     Token,
     Version,
 )
-from rangecast.server.state.retained import Retained
+from rangecast.server.state.retained import RetainedBytes
 
 MAX_EPOCHS = 1_000
 """Epochs of the log that are remembered; positions of older ones count as lost."""
@@ -81,7 +81,7 @@ class Registry:
         """Consumers by number."""
         self.counts: dict[str, int] = {}
         """Live subscriptions and interests by tenant."""
-        self.retained = Retained()
+        self.retained = RetainedBytes()
         self.space_count = 0
         self.broker: PutBroker | None = None
         """Identity under which this server last talked to its neighbours."""

@@ -6,7 +6,7 @@ COARSE = 16 << 20
 """Bytes that are forgotten together: so the list of a tenant stays short."""
 
 
-class Retained:
+class RetainedBytes:
     """Retained bytes by tenant, derived from the log; only the committer changes it."""
 
     def __init__(self, parts: dict[str, list[tuple[int, int]]] | None = None):

@@ -29,12 +29,12 @@ from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.server.security.private_folder import FOLDER, tighten
-from rangecast.server.state.boards import BoardEntry, Interest, Placed
+from rangecast.server.state.boards import BoardEntry, Interest, PlacedObject
 from rangecast.server.state.dedup import Deduplicator, PreviousRequest
 from rangecast.server.state.edits import NEVER, PutBoard, PutBroker
 from rangecast.server.state.entries import Consumer, DeadLetter, Epoch, SpaceEntry, Token, Version
 from rangecast.server.state.registry import Registry
-from rangecast.server.state.retained import Retained
+from rangecast.server.state.retained import RetainedBytes
 from rangecast.server.state.space_index import SpaceIndex
 from rangecast.server.state.tracks.spaces import SavedTracks, SpaceTracks, Tracks
 from rangecast.server.state.tracks.transitions import Derived
@@ -236,7 +236,9 @@ def _board(entry: BoardEntry) -> _Board:
 
 def _board_entry(board: _Board) -> BoardEntry:
     objects = {
-        str(id_): Placed(id_, arrival, value, tuple(inf if at is None else at for at in position))
+        str(id_): PlacedObject(
+            id_, arrival, value, tuple(inf if at is None else at for at in position)
+        )
         for id_, arrival, value, position in board.objects
     }
     live = {id_.name: id_ for id_ in board.live}
@@ -259,7 +261,7 @@ def opened(folder: Path, seq: int) -> Opened:
         text = (path / _STATE).read_bytes()
         _check_sums(path, text)
         with ThreadPoolExecutor(1) as pool:  # builds indexes while this thread reads the state
-            loaded = {file.name: _Loaded(file, pool) for file in path.glob("space-*")}
+            loaded = {file.name: _LoadedSpace(file, pool) for file in path.glob("space-*")}
             state = _state(path, text)
             if state.seq != seq:
                 raise SnapshotError(f"{path}: is of seq {state.seq}")
@@ -291,7 +293,7 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-class _Loaded:
+class _LoadedSpace:
     """The boxes of a space and their engine, loaded by a thread."""
 
     def __init__(self, path: Path, pool: ThreadPoolExecutor):
@@ -309,7 +311,7 @@ class _Loaded:
         return engine
 
 
-def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
+def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Opened:
     """Build the registry, the indexes and the tracks from a state."""
     tracks = Tracks()
     registry, deduplicator = Registry(), Deduplicator()
@@ -373,7 +375,7 @@ def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
     registry.tenants = state.tenants
     registry.broker = state.broker
     registry.epochs = tuple(state.epochs)
-    registry.retained = Retained(state.retained)
+    registry.retained = RetainedBytes(state.retained)
     deduplicator.requests.update(state.requests)
     deduplicator.ids.update(dict.fromkeys(state.ids))
     deduplicator.offsets.update(state.offsets)

@@ -16,7 +16,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.many import boxes_of_texts
-from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
+from rangecast.model.filters.tentative import TentativeBoxes, TentativeSpace
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.results import Matches
@@ -33,7 +33,7 @@ _MIN_EVENTS, _DENSE_EVENTS = 512, 16
 _encode = msgspec.json.Encoder().encode
 
 
-class Found(NamedTuple):
+class BatchMatches(NamedTuple):
     """All matches of a batch, as pairs of an event's row and a subscription's number."""
 
     events: I64
@@ -59,14 +59,14 @@ class SpaceIndex:
         """The id of each subscription as JSON, by number."""
         self._note(entry.live.values())
 
-    def match(self, points: F64) -> Found:
+    def match(self, points: F64) -> BatchMatches:
         """Return the subscriptions that match each point."""
-        return Found.of(self.engine.match_points(points))
+        return BatchMatches.of(self.engine.match_points(points))
 
-    def match_in_pieces(self, points: F64) -> Iterator[tuple[int, Found]]:
+    def match_in_pieces(self, points: F64) -> Iterator[tuple[int, BatchMatches]]:
         """Yield the matches of points in pieces, each with its number of points."""
         for _, some in matched_in_pieces(self.engine, points):
-            yield len(some), Found.of(some)
+            yield len(some), BatchMatches.of(some)
 
     def name(self, number: int) -> Id:
         """Return the id of a subscription."""
@@ -118,7 +118,7 @@ class SpaceIndex:
     def _bounds(self, changes: Sequence[Change]) -> Bounds:
         """Return the boxes of put subscriptions, reusing parsed filters."""
         space, bounds = self.engine.space, []
-        for is_many, some in groupby(changes, lambda edit: isinstance(edit.read, BoxesRead)):
+        for is_many, some in groupby(changes, lambda edit: isinstance(edit.read, TentativeBoxes)):
             if is_many:
                 bounds += [self._many(edit) for edit in some]
                 continue
@@ -133,7 +133,7 @@ class SpaceIndex:
 
     def _many(self, change: Change) -> Bounds:
         read, space = change.read, self.engine.space
-        if isinstance(read, BoxesRead) and read.space.is_settled_in(space):
+        if isinstance(read, TentativeBoxes) and read.space.is_settled_in(space):
             return read.lo, read.hi, read.sizes
         return bounds_of([edit.filter for edit in change.put], space)
 
@@ -261,7 +261,7 @@ class History:
     def _alive(
         self, matches: Matches, seqs: I64, now_from: int, best: int
     ) -> Iterator[tuple[int, bytes, float]]:
-        events, rows = Found.of(matches)
+        events, rows = BatchMatches.of(matches)
         died = np.array([version.died for version in self._versions], np.int64)
         at = np.maximum(seqs[events], now_from)
         alive = (self._born[rows] < at) & (at < died[rows])

@@ -42,7 +42,7 @@ class _List(msgspec.Struct):
     best: list[_Object]
 
 
-class _Delivered(msgspec.Struct):
+class _ReceivedMessage(msgspec.Struct):
     position: str
     subscriptions: list[str | int] | None = None
     transition: str | None = None
@@ -116,7 +116,7 @@ def verify_deliveries(folder: Path, tenant: str, consumer: str, delivered: Path)
 
 
 def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
-    decode = msgspec.json.Decoder(_Delivered).decode
+    decode = msgspec.json.Decoder(_ReceivedMessage).decode
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):

@@ -99,15 +99,15 @@ class DeliveryOracle:
                 came = some.known[edit.name].came if edit.name in some.known else seq
                 some.end(edit.name)
                 if edit.track is None:  # see `TracksOracle`
-                    self._put(some, _Known(edit, came))
+                    self._put(some, _KnownSubscription(edit, came))
             case DeleteSubscription():
                 self._sets[edit.space].end(edit.name)
 
-    def _put(self, some: _Set, subscription: _Known) -> None:
+    def _put(self, some: _Set, subscription: _KnownSubscription) -> None:
         some.put(subscription, is_asked_for=self._only in (None, subscription.put.consumer))
 
 
-class _Known(NamedTuple):
+class _KnownSubscription(NamedTuple):
     put: PutSubscription
     came: int
     """The seq that first put it."""
@@ -117,7 +117,7 @@ class _Set:
     """The subscriptions of a space, with the boxes of those that are queried."""
 
     def __init__(self, space: Space):
-        self.known: dict[str, _Known] = {}
+        self.known: dict[str, _KnownSubscription] = {}
         self._space = space
         self._unread: dict[str, PutSubscription] = {}
         """Subscriptions whose filters are not parsed yet."""
@@ -129,7 +129,7 @@ class _Set:
         self._names: list[str] = []
         """Id of each row, current or past."""
 
-    def put(self, subscription: _Known, *, is_asked_for: bool) -> None:
+    def put(self, subscription: _KnownSubscription, *, is_asked_for: bool) -> None:
         """Add a new subscription."""
         self.known[subscription.put.name] = subscription
         if is_asked_for:

@@ -43,7 +43,7 @@ from rangecast.model.io.subset import named_by_row
 from rangecast.model.shapes.nesting import Nesting, with_nested
 from rangecast.model.space import Space
 from rangecast.spark.session import job_name, parallelism
-from rangecast.spark.steps.shards.cut import Cut, cut_space, runs
+from rangecast.spark.steps.shards.cut import CurvePartition, cut_space, runs
 from rangecast.spark.subscriptions.encode import (
     boxes_of_table,
     encode,
@@ -137,7 +137,7 @@ def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame
             return _compute(covered)
 
 
-def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, Cut]:
+def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, CurvePartition]:
     """Return the subscriptions at home, whether each is uncovered in its group, and the cut.
 
     There are about `most` boxes in a group.
@@ -179,7 +179,7 @@ def _let_go(data: DataFrame) -> None:
         data.unpersist()
 
 
-def _cut(rows: DataFrame, dimensions: int, most: int) -> Cut:
+def _cut(rows: DataFrame, dimensions: int, most: int) -> CurvePartition:
     """Cut space by a sample of the subscriptions, with their corners for events."""
     count = rows.count()
     scale = max(1.0, count / SAMPLE)
@@ -201,7 +201,7 @@ def _row_type(kind: DataType) -> StructType:
 
 
 def _placed(
-    rows: DataFrame, cut: Cut, place: Callable[[pa.RecordBatch], tuple[I64, I64]]
+    rows: DataFrame, cut: CurvePartition, place: Callable[[pa.RecordBatch], tuple[I64, I64]]
 ) -> DataFrame:
     """Return rows with their groups; `place` gives the groups, and the row that each is of."""
 
@@ -219,14 +219,14 @@ def _placed(
     return rows.select(*_ROW).mapInArrow(place_all, _row_type(rows.schema["id"].dataType))
 
 
-def _homes(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]:
+def _homes(batch: pa.RecordBatch, dimensions: int, cut: CurvePartition) -> tuple[I64, I64]:
     lo, _, sizes = unpack(batch.column("boxes"), dimensions)
     corners = lo[np.cumsum(sizes) - sizes]
     deal = np.bitwise_xor.reduce(corners.view(np.int64), axis=1) >> 20 & 0xFFFF_FFFF
     return cut.groups_of_events(corners, deal), np.arange(batch.num_rows)
 
 
-def _visits(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]:
+def _visits(batch: pa.RecordBatch, dimensions: int, cut: CurvePartition) -> tuple[I64, I64]:
     """Return every group that any box of each row intersects."""
     lo, hi, sizes = unpack(batch.column("boxes"), dimensions)
     box, part = cut.parts_of_boxes(lo, hi)
@@ -236,7 +236,9 @@ def _visits(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]
     return groups, (pairs // cut.partitions)[position]
 
 
-def _with_visitors(visitors: DataFrame, homes: DataFrame, dimensions: int, cut: Cut) -> DataFrame:
+def _with_visitors(
+    visitors: DataFrame, homes: DataFrame, dimensions: int, cut: CurvePartition
+) -> DataFrame:
     """Return both kinds of rows, sorted: those at home in a group, then its visitors."""
     there = _placed(visitors, cut, lambda batch: _visits(batch, dimensions, cut))
     rows = there.withColumn("kind", lit(_VISIT).cast("byte")).unionByName(

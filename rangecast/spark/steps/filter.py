@@ -45,12 +45,12 @@ class Prefilter(NamedTuple):
         return self.ranges.contains_cells(self.cells.places(points))
 
 
-class AsTheyAre:
+class PassThroughAnswerer:
     """Answerer that returns one row without columns for each event."""
 
     schema = pa.schema([])
 
-    def fitted(self, settings: Settings) -> AsTheyAre:
+    def fitted(self, settings: Settings) -> PassThroughAnswerer:
         """Return self: there are no settings."""
         return self
 
@@ -64,11 +64,11 @@ class AsTheyAre:
 
 
 @dataclass(frozen=True)
-class Passing:
+class PassThroughQuery:
     """Answerer of a query without subscriptions: the space of the events alone."""
 
     shipped_space: ShippedObject
-    answerer: AsTheyAre = field(default_factory=AsTheyAre)
+    answerer: PassThroughAnswerer = field(default_factory=PassThroughAnswerer)
 
 
 def filter_events(
@@ -102,7 +102,7 @@ def filter_events(
         events, space, taken=(), keep=keep, event_id=event_id, allow_missing=allow_missing, nan=nan
     )
     prefilter = ship(query.session, Prefilter(summary.cells, summary.ranges()))
-    passing = Passing(ship(query.session, summary.space))
+    passing = PassThroughQuery(ship(query.session, summary.space))
     passed = query.answer(passing, prefilters=[prefilter])
 
     def release() -> None:

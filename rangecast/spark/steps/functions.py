@@ -35,7 +35,7 @@ from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
-from rangecast.rank.answerer import Asked
+from rangecast.rank.answerer import RankQuery
 from rangecast.rank.result import check_k
 from rangecast.spark.columns import (
     ERROR,
@@ -45,13 +45,13 @@ from rangecast.spark.columns import (
     need_types,
     reject_unknown_events,
 )
-from rangecast.spark.events import Encoded, encode_batch
+from rangecast.spark.events import EncodedEvents, encode_batch
 from rangecast.spark.lifetime import release_with_functions
 from rangecast.spark.session import current_session, is_connect
 from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare_match, prepare_rank
 from rangecast.spark.steps.query import need_one_of
 from rangecast.spark.steps.rank import check_prepared
-from rangecast.spark.steps.results import Form, answer, result_schema
+from rangecast.spark.steps.results import ResultForm, answer, result_schema
 from rangecast.spark.steps.shards.sharded_set import ShardedSet
 
 REJECTED = ("error", "column")
@@ -189,7 +189,7 @@ def register_rank(
         prepared = subscriptions
     else:
         prepared = prepare_rank(session, subscriptions, space, relaxed=relaxed, combine=combine)
-    sharded = prepared.answerer.fitted(partial(replace, asked=Asked(k)))
+    sharded = prepared.answerer.fitted(partial(replace, asked=RankQuery(k)))
     made = [
         session.udf.register(f"{name}_rank", _column_function(prepared, sharded, rejected, nan)),
         session.udtf.register(
@@ -200,11 +200,11 @@ def register_rank(
         _release_with(session, made, prepared)
 
 
-def _form(event_id: str, event_type: str, rejected: str) -> Form:
+def _form(event_id: str, event_type: str, rejected: str) -> ResultForm:
     need_one_of("event_type", event_type, ("bigint", "string"))
     need_one_of("rejected", rejected, REJECTED)
     kind = LongType() if event_type == "bigint" else StringType()
-    return Form(False, event_id, kind, StructType(), rejected == "column")
+    return ResultForm(False, event_id, kind, StructType(), rejected == "column")
 
 
 def _need_functions() -> None:
@@ -300,7 +300,7 @@ def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan
 
 def _in_place(
     answers: Iterator[Answers],
-    encoded: Encoded,
+    encoded: EncodedEvents,
     rows: int,
     values: Callable[[Answers], pa.Array],
     none: pa.Array,
@@ -328,7 +328,7 @@ def _lists(ends: Any, values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), values)
 
 
-def _errors(encoded: Encoded, begin: int, rows: int) -> pa.Array:
+def _errors(encoded: EncodedEvents, begin: int, rows: int) -> pa.Array:
     """Return the errors of a range of rows; null for valid rows."""
     errors = np.full(rows, -1, np.int64)
     bad = (encoded.bad_places >= begin) & (encoded.bad_places < begin + rows)
@@ -337,7 +337,7 @@ def _errors(encoded: Encoded, begin: int, rows: int) -> pa.Array:
 
 
 def _table_function(
-    prepared: Prepared, sharded: ShardedSet, form: Form, nan: str, ignore_unknown: bool
+    prepared: Prepared, sharded: ShardedSet, form: ResultForm, nan: str, ignore_unknown: bool
 ) -> Any:
     flag("ignore_unknown", ignore_unknown)
     shipped_space = prepared.shipped_space

@@ -21,9 +21,9 @@ from pyspark.sql.types import LongType, StructType
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.encoding.events import Events
 from rangecast.spark.columns import ERROR_TYPE
-from rangecast.spark.events import Encoded
+from rangecast.spark.events import EncodedEvents
 from rangecast.spark.steps.prepared import Prepared
-from rangecast.spark.steps.results import Form, answer, result_schema
+from rangecast.spark.steps.results import ResultForm, answer, result_schema
 from rangecast.spark.subscriptions.packed_boxes import binary_of, floats_of
 
 _READ = 256
@@ -42,7 +42,7 @@ def answer_in_order(
             return
         events = session.read.parquet(str(folder / "events"))
         kept = StructType().add("id", events.schema["id"].dataType)
-        form = Form(True, "row", LongType(), kept, False)
+        form = ResultForm(True, "row", LongType(), kept, False)
 
         def answer_all(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in rows:
@@ -61,7 +61,7 @@ def answer_in_order(
                     yield {"event": batch.column("id").take(places), **answers}
 
 
-def _encoded(batch: pa.RecordBatch, width: int, patterns: tuple[int, ...]) -> Encoded:
+def _encoded(batch: pa.RecordBatch, width: int, patterns: tuple[int, ...]) -> EncodedEvents:
     points = floats_of(batch.column("point"), width)
     if patterns:
         points = points.copy()
@@ -70,7 +70,9 @@ def _encoded(batch: pa.RecordBatch, width: int, patterns: tuple[int, ...]) -> En
                 texts = batch.column(f"text {number}").to_pylist()
                 points[:, axis] = [np.inf if text is None else TEXTS.put(text) for text in texts]
             keep_texts(points)
-    return Encoded(points, np.arange(len(points)), np.empty(0, np.int64), pa.nulls(0, ERROR_TYPE))
+    return EncodedEvents(
+        points, np.arange(len(points)), np.empty(0, np.int64), pa.nulls(0, ERROR_TYPE)
+    )
 
 
 def _set_down(

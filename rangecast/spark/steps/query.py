@@ -28,7 +28,7 @@ from rangecast.spark.columns import (
 from rangecast.spark.events import encode_batch
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
-from rangecast.spark.steps.results import Form, answer, result_schema
+from rangecast.spark.steps.results import ResultForm, answer, result_schema
 from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
 
 Finish = Callable[
@@ -38,7 +38,7 @@ Finish = Callable[
 """Takes the batches of a task, and what answers one; gives the batches that the task gives."""
 
 
-class Answering(Protocol):
+class QuerySource(Protocol):
     """Protocol of what answers a query: `Prepared`, or an object without subscriptions."""
 
     @property
@@ -56,7 +56,7 @@ class EventQuery:
 
     events: DataFrame
     """The columns that are needed, ids of one of two types."""
-    form: Form
+    form: ResultForm
     space: Space
     nan: str
     columns: EventColumns
@@ -87,7 +87,7 @@ class EventQuery:
         event_kind = id_kind(events, event_id, "events")
         events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
         kept = kept_fields(events, keep, ("event", "error", *taken))
-        form = Form(arrays, event_id, event_kind, kept, rejected == "column")
+        form = ResultForm(arrays, event_id, event_kind, kept, rejected == "column")
         wanted = dict.fromkeys([event_id, *attributes, *kept.names])
         events = events.select([events[f"`{name}`"] for name in wanted])
         return cls(events, form, space, nan, columns)
@@ -99,7 +99,7 @@ class EventQuery:
 
     def answer(
         self,
-        prepared: Answering,
+        prepared: QuerySource,
         settings: Settings = as_it_is,
         *,
         prefilters: Sequence[ShippedObject] = (),
@@ -135,7 +135,7 @@ class EventQuery:
 
         return self.events.mapInArrow(answer_all, schema or self.schema(prepared, settings))
 
-    def schema(self, prepared: Answering, settings: Settings = as_it_is) -> StructType:
+    def schema(self, prepared: QuerySource, settings: Settings = as_it_is) -> StructType:
         """Return the columns of the answers."""
         return result_schema(self.form, prepared.answerer.fitted(settings).schema)
 

@@ -22,7 +22,7 @@ from rangecast.errors import UsageError
 from rangecast.model.io.records import file_source, table_source
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
-from rangecast.rank.answerer import Asked, RankAnswerer
+from rangecast.rank.answerer import RankAnswerer, RankQuery
 from rangecast.rank.choose import check_index
 from rangecast.rank.rate_limit import WINDOW, time_axis
 from rangecast.rank.result import check_k
@@ -115,7 +115,7 @@ def rank(
             raise UsageError(
                 "probabilities and score factors don't work with prepared subscriptions"
             )
-    asked = Asked(k, axis, span, probabilities, _factors(score_factors, events, event_id))
+    asked = RankQuery(k, axis, span, probabilities, _factors(score_factors, events, event_id))
     columns = asked.columns
     if asked.factors is not None:
         columns = columns._replace(factor_events=Places(asked.factors.events))

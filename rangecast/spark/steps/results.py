@@ -14,10 +14,10 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.model.answers.answerer import Answers
 from rangecast.model.answers.merge_parts import PartAnswers
 from rangecast.spark.columns import ERROR, ERROR_TYPE
-from rangecast.spark.events import Encoded
+from rangecast.spark.events import EncodedEvents
 
 
-class Form(NamedTuple):
+class ResultForm(NamedTuple):
     """Shape of the answers."""
 
     arrays: bool
@@ -40,7 +40,7 @@ class Form(NamedTuple):
         return "subscriptions" if self.arrays and column == "subscription" else column
 
 
-def result_schema(form: Form, answers: pa.Schema) -> StructType:
+def result_schema(form: ResultForm, answers: pa.Schema) -> StructType:
     """Return the schema of a result."""
     fields = [StructField("event", form.event_type)]
     for field in from_arrow_schema(answers):
@@ -65,7 +65,7 @@ class EventAnswerer(Protocol):
 
 
 def answer(
-    answerer: EventAnswerer, batch: pa.RecordBatch, encoded: Encoded, form: Form
+    answerer: EventAnswerer, batch: pa.RecordBatch, encoded: EncodedEvents, form: ResultForm
 ) -> Iterator[pa.RecordBatch]:
     """Yield the answers for a batch of events in bounded chunks, rejected events last.
 
@@ -100,7 +100,7 @@ def _made(
     places: I64,
     arrays: dict[str, pa.Array],
     errors: pa.Array | None,
-    form: Form,
+    form: ResultForm,
 ) -> pa.RecordBatch:
     taken = pa.array(places)
     columns = {"event": batch.column(form.event_id).take(taken), **arrays}

@@ -92,7 +92,7 @@ def only_timestamp(space: Space, given: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedQuery:
     """Answerer of a query without subscriptions: events with their times."""
 
     shipped_space: ShippedObject
@@ -179,7 +179,7 @@ def track(
     )
     session = query.session
     engine, shipped_space = ship(session, engine_of(boxes, known)), ship(session, known)
-    frame = query.answer(Timed(shipped_space, known.axis(settings.time)))
+    frame = query.answer(TimedQuery(shipped_space, known.axis(settings.time)))
     schema = track_schema(frame.schema, key, boxes.ids.type)
     found = track_frame(frame, engine, settings, schema, nan=nan, buckets=buckets)
 
@@ -261,7 +261,7 @@ def track_frame(
     nan: str,
     buckets: int,
 ) -> DataFrame:
-    """Return the transitions of all events of a frame that `Timed` has answered."""
+    """Return the transitions of all events of a frame that `TimedQuery` has answered."""
     written = arrow_schema(schema)
     settings = settings._replace(lateness=None)
 

@@ -40,7 +40,7 @@ from rangecast.spark.columns import reject_unknown_events
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ship
-from rangecast.spark.steps.filter import Passing
+from rangecast.spark.steps.filter import PassThroughQuery
 from rangecast.spark.steps.query import EventQuery
 from rangecast.spark.stream.sets import Subscriptions
 from rangecast.spark.stream.sinks.base import Batch, Commit, Counts, FileSink, Sink, no_commit
@@ -61,7 +61,7 @@ def unknown() -> int | None:
 
 
 @dataclass(frozen=True)
-class Done:
+class BatchOutcome:
     """Outcome of one batch."""
 
     batch: int
@@ -92,7 +92,7 @@ class BatchRunner:
     steps: Sequence[AnswerStep]
     rejected_sink: FileSink | None = None
     nan: str = "error"
-    report: Callable[[Done], None] = lambda _: None
+    report: Callable[[BatchOutcome], None] = lambda _: None
     watch: Callable[[str], None] = lambda _: None
     ignore_unknown: bool = False
     """Whether events may have columns that are neither attributes nor kept by a step."""
@@ -102,7 +102,7 @@ class BatchRunner:
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
     _rejected_edits: int = field(default=0, init=False)
-    _passing: Passing | None = field(default=None, init=False)
+    _passing: PassThroughQuery | None = field(default=None, init=False)
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Check columns, sinks and sets before anything runs."""
@@ -157,7 +157,7 @@ class BatchRunner:
         self.watch("committed")
         first = parts[0].batch
         self.report(
-            Done(
+            BatchOutcome(
                 number,
                 first.version,
                 first.subscriptions,
@@ -249,7 +249,7 @@ class BatchRunner:
             return no_commit
         space = self.steps[0].space
         if self._passing is None:
-            self._passing = Passing(ship(events.sparkSession, space))
+            self._passing = PassThroughQuery(ship(events.sparkSession, space))
             self.closing.callback(self._passing.shipped_space.release)
         bad = _rejected_rows(_with_whole_row(events), space, self.nan, self._passing)
         if self.rejected_sink is None:
@@ -348,7 +348,9 @@ def _as_json(events: DataFrame) -> Column:
     return F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN)))
 
 
-def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) -> DataFrame:
+def _rejected_rows(
+    events: DataFrame, space: Space, nan: str, passing: PassThroughQuery
+) -> DataFrame:
     """Return the rejected rows of a batch, with the reason and all their values."""
     broken = [BROKEN] if BROKEN in events.columns else []
     whole = _read_whole(events) if broken else events

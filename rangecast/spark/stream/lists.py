@@ -30,7 +30,7 @@ from rangecast.spark.session import job_name
 from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.notify.buckets import STATE
 from rangecast.spark.steps.notify.step import TopKLists
-from rangecast.spark.stream.batch import Done, Unread, lag, unknown
+from rangecast.spark.stream.batch import BatchOutcome, Unread, lag, unknown
 from rangecast.spark.stream.pipeline.settings import NotifyStep
 from rangecast.spark.stream.sinks.base import Batch, FileSink, Sink
 from rangecast.store.commits import BATCH_JOB
@@ -48,7 +48,7 @@ class NotifyRunner:
         name: str,
         sinks: Sequence[Sink],
         rejected_sink: FileSink | None,
-        report: Callable[[Done], None],
+        report: Callable[[BatchOutcome], None],
     ):
         self.closing = ExitStack()
         self._step, self._name = step, name
@@ -93,7 +93,7 @@ class NotifyRunner:
         for commit in [sink.write(messages, facts) for sink in waiting]:
             commit({"rows": sent})
         self._report(
-            Done(
+            BatchOutcome(
                 number,
                 0,
                 0,

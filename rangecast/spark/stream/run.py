@@ -30,7 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rangecast.errors import UsageError
 from rangecast.spark.client_query import ClientQuery
 from rangecast.spark.session import is_connect
-from rangecast.spark.stream.batch import BatchRunner, Done, Unread, unknown
+from rangecast.spark.stream.batch import BatchOutcome, BatchRunner, Unread, unknown
 from rangecast.spark.stream.sinks.base import FileSink
 from rangecast.spark.stream.steps import AnswerStep
 
@@ -51,7 +51,7 @@ def run_stream(
     ignore_unknown: bool = False,
     nan: str = "error",
     trigger: str = AVAILABLE_NOW,
-    report: Callable[[Done], None] = lambda _: None,
+    report: Callable[[BatchOutcome], None] = lambda _: None,
     watch: Callable[[str], None] = lambda _: None,
     name: str | None = None,
 ) -> None:
@@ -67,7 +67,7 @@ def run_stream(
     name        of the query, in Spark's UI and in what its listeners get
     """
     runner = BatchRunner(steps, rejected, nan, report, watch, ignore_unknown)
-    run_all([Flow(events, runner, str(checkpoint), name)], trigger)
+    run_all([EventStream(events, runner, str(checkpoint), name)], trigger)
 
 
 class Runner(Protocol):
@@ -83,7 +83,7 @@ class Runner(Protocol):
         """Answer a batch."""
 
 
-class Flow(NamedTuple):
+class EventStream(NamedTuple):
     """Stream of events, and the runner that answers its batches."""
 
     events: DataFrame
@@ -93,14 +93,14 @@ class Flow(NamedTuple):
     """Of the query, in Spark's UI and in its progress."""
 
 
-class Drain:
+class EditStream:
     """Stream of edits that is read to its end on demand.
 
     Between two calls nothing of it runs: so a batch of events that calls it first is answered with
     all edits that were available when the batch began.
     """
 
-    def __init__(self, flow: Flow):
+    def __init__(self, flow: EventStream):
         self.flow = flow
         self._one = threading.Lock()
         self._query: StreamingQuery | ClientQuery | None = None
@@ -133,7 +133,7 @@ class Drain:
             self()
 
 
-def run_all(flows: Sequence[Flow], trigger: str, drains: Sequence[Drain] = ()) -> None:
+def run_all(flows: Sequence[EventStream], trigger: str, drains: Sequence[EditStream] = ()) -> None:
     """Answer several streams until all have ended, one fails, or until Ctrl-C or SIGTERM.
 
     drains   read once before the first batch, and from time to time; runners call them, too
@@ -170,7 +170,9 @@ def run_all(flows: Sequence[Flow], trigger: str, drains: Sequence[Drain] = ()) -
                 drain.stop()
 
 
-def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> StreamingQuery | ClientQuery:
+def _started(
+    flow: EventStream, trigger: str, failed: list[BaseException]
+) -> StreamingQuery | ClientQuery:
     session = flow.events.sparkSession
     started: list[StreamingQuery | ClientQuery] = []
 

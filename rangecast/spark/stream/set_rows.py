@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from rangecast.cover.batch import covered_by
 from rangecast.errors import UsageError
 from rangecast.spark.columns import as_spark_ids
-from rangecast.spark.stream.batch import Done
+from rangecast.spark.stream.batch import BatchOutcome
 from rangecast.spark.stream.sets import MergedSet, Subscriptions, whole
 from rangecast.spark.stream.sinks.base import Batch, Sink
 from rangecast.store.commits import BATCH_JOB
 
-Report = Callable[[Done], None]
+Report = Callable[[BatchOutcome], None]
 
 
 def write_covered(
@@ -72,7 +72,7 @@ def _write(
         for commit in [sink.write(rows, batch) for sink in sinks]:
             commit({"rows": table.num_rows})
     report(
-        Done(
+        BatchOutcome(
             0,
             version,
             subscriptions,

@@ -244,7 +244,7 @@ class ReadySets:
             self._layers.pop(number).shipped.release()
 
 
-class Summed(NamedTuple):
+class ShippedSummary(NamedTuple):
     """A summary shipped to the workers."""
 
     prefilter: ShippedObject
@@ -261,20 +261,23 @@ class MergedSet:
     def __init__(self, of: Subscriptions, **options: Any):
         self.of = of
         self._options = options
-        self._held: tuple[int, Summed] | None = None
+        self._held: tuple[int, ShippedSummary] | None = None
 
     def summary(self, version: int) -> Summary:
         """Return the summary of a version; options are those of `rangecast.merge.Summary`."""
         boxes, space = whole(self.of, version)
         return Summary.of(boxes, space, **self._options)
 
-    def ready(self, session: SparkSession, version: int) -> Summed:
+    def ready(self, session: SparkSession, version: int) -> ShippedSummary:
         """Return the summary of a version, for the workers."""
         if self._held is None or self._held[0] != version:
             summary = self.summary(version)
             self.release()
             prefilter = ship(session, Prefilter(summary.cells, summary.ranges()))
-            self._held = version, Summed(prefilter, ship(session, summary.space), len(summary))
+            self._held = (
+                version,
+                ShippedSummary(prefilter, ship(session, summary.space), len(summary)),
+            )
         return self._held[1]
 
     def release(self) -> None:

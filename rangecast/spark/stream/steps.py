@@ -27,16 +27,16 @@ from rangecast.errors import UsageError, did_you_mean
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index as check_match_index
 from rangecast.model.space import Space
-from rangecast.rank.answerer import Asked, RankAnswerer
+from rangecast.rank.answerer import RankAnswerer, RankQuery
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.result import check_k
 from rangecast.rank.scores.combine import check_combine
 from rangecast.spark.shipped import ShippedObject
-from rangecast.spark.steps.filter import Passing
+from rangecast.spark.steps.filter import PassThroughQuery
 from rangecast.spark.steps.match import OUTPUTS, match_query
 from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
-from rangecast.spark.steps.query import Answering, EventQuery
+from rangecast.spark.steps.query import EventQuery, QuerySource
 from rangecast.spark.steps.rank import TAKEN, best_of_seconds
 from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
 from rangecast.spark.stream.sets import MergedSet, ReadySets, Subscriptions
@@ -81,7 +81,7 @@ class AnswerStep(ABC):
         """All sets that it needs."""
         return [self.subscriptions, *(filter_.of for filter_ in self.filters)]
 
-    def ready(self, session: SparkSession, version: int) -> tuple[Answering, int]:
+    def ready(self, session: SparkSession, version: int) -> tuple[QuerySource, int]:
         """Return the answerer for a version of the subscriptions, and their number."""
         prepared = self._ready.ready(session, version)
         return prepared, prepared.rows
@@ -183,7 +183,7 @@ class RankStep(AnswerStep):
         check_rank_index(self.index)
         check_combine(self.combine, relaxed=self.relaxed)
         axis = time_axis(self.space, self.max_per_second, self.time_attribute)
-        self._asked = Asked(self.k, axis)
+        self._asked = RankQuery(self.k, axis)
         check_device_index(self.device, self.index)
         make = partial(
             RankAnswerer.of,
@@ -215,9 +215,9 @@ class FilterStep(AnswerStep):
     def __init__(self, filters: Sequence[MergedSet], sinks: Sequence[Sink], **options: Any):
         super().__init__(filters[0].of, sinks, filters=filters, **options)
 
-    def ready(self, session: SparkSession, version: int) -> tuple[Answering, int]:
+    def ready(self, session: SparkSession, version: int) -> tuple[QuerySource, int]:
         summed = self.filters[0].ready(session, version)
-        return Passing(summed.space), summed.rows
+        return PassThroughQuery(summed.space), summed.rows
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
         return EventQuery.of(events, self.space, taken=(), **query_options(keep, nan))

@@ -40,12 +40,12 @@ from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.spark.columns import arrow_schema, as_spark_ids
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.query import Answering, EventQuery
+from rangecast.spark.steps.query import EventQuery, QuerySource
 from rangecast.spark.steps.track import (
     BUCKET,
     BUCKETS,
     TIME,
-    Timed,
+    TimedQuery,
     TrackSettings,
     bucket_of,
     chunks_of,
@@ -79,7 +79,7 @@ _REPORT = StructType(
 )
 
 
-class _Held(NamedTuple):
+class _SetVersion(NamedTuple):
     """A version of the subscriptions, on the driver and at the workers."""
 
     boxes: Boxes
@@ -151,15 +151,15 @@ class TrackStep(AnswerStep):
         )
         self.keep = self._track.columns(self.space)
         self._nan = "error"
-        self._sets: dict[int, _Held] = {}
+        self._sets: dict[int, _SetVersion] = {}
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
         self._nan = nan
         return track_query(events, self.space, self._track, **query_options(keep, nan))
 
-    def ready(self, session: SparkSession, version: int) -> tuple[Answering, int]:
+    def ready(self, session: SparkSession, version: int) -> tuple[QuerySource, int]:
         held = self._held(session, version)
-        return Timed(held.shipped_space, held.space.axis(self._track.time)), held.boxes.rows
+        return TimedQuery(held.shipped_space, held.space.axis(self._track.time)), held.boxes.rows
 
     def release(self) -> None:
         super().release()
@@ -194,20 +194,22 @@ class TrackStep(AnswerStep):
         bad = frame.filter(~is_good()).select(*_nulls(schema), "error")
         return found.withColumn("error", F.lit(None).cast(errors)).unionByName(bad)
 
-    def _held(self, session: SparkSession, version: int) -> _Held:
+    def _held(self, session: SparkSession, version: int) -> _SetVersion:
         """Return a version of the set, shipped to the workers."""
         if version not in self._sets:
             boxes, space = whole(self.subscriptions, version)
             boxes = replace(boxes, ids=as_spark_ids(boxes.ids))
             engine = ship(session, engine_of(boxes, space))
-            self._sets[version] = _Held(boxes, space, engine, ship(session, space))
+            self._sets[version] = _SetVersion(boxes, space, engine, ship(session, space))
             for old in sorted(self._sets)[:-_HELD]:
                 self._sets.pop(old).release()
         return self._sets[version]
 
     # ---- state
 
-    def _tracked(self, good: DataFrame, batch: Batch, set_: _Held, schema: StructType) -> DataFrame:
+    def _tracked(
+        self, good: DataFrame, batch: Batch, set_: _SetVersion, schema: StructType
+    ) -> DataFrame:
         """Return the transitions of a batch; derive them and commit the trackers, if need be."""
         if self.state is None:
             raise UsageError(
@@ -254,7 +256,7 @@ class TrackStep(AnswerStep):
         before: _State | None,
         good: DataFrame,
         batch: Batch,
-        set_: _Held,
+        set_: _SetVersion,
         schema: StructType,
     ) -> _State:
         """Feed a batch to the trackers, and commit it."""
@@ -268,7 +270,7 @@ class TrackStep(AnswerStep):
         edited: frozenset[Id] = frozenset()
         if before is not None and before.version != batch.version:
             edited = _edited(whole(self.subscriptions, before.version), (set_.boxes, set_.space))
-        turn = _Turn(
+        turn = _BatchTask(
             str(folder),
             batch.number,
             [] if before is None else before.trackers,
@@ -308,7 +310,7 @@ def _nulls(schema: StructType) -> list[Column]:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _BatchTask:
     """A batch, as the workers need it."""
 
     folder: str

@@ -43,7 +43,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import Part, check_columns, encode_part
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse
-from rangecast.model.filters.unnumbered import FirstReading, numbered
+from rangecast.model.filters.unnumbered import ProvisionalParser, numbered
 from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import REMEDY, Rows
 from rangecast.model.io.rejected import CollectedRows, RejectedRows
@@ -128,7 +128,7 @@ def _parsed(subscriptions: DataFrame, space: Space) -> DataFrame:
     """
 
     def parse_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reading = FirstReading(space)
+        reading = ProvisionalParser(space)
         for batch in batches:
             parsed = [reading.read(text) for text in batch.column("filter").to_pylist()]
             news = [[{"axis": axis, "word": word} for axis, word in reading.new]]

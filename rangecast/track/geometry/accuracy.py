@@ -19,7 +19,7 @@ from rangecast.model.shapes.exact.sphere import BAND, bounds_of_cap
 from rangecast.model.shapes.verification.places import places_of, words_hold
 from rangecast.model.space import Space
 from rangecast.track.geometry.extents import Extents
-from rangecast.track.geometry.forms import Alternative, Shaped, Term
+from rangecast.track.geometry.forms import Alternative, ShapeConjunction, Term
 
 Given = str | Mapping[str, str]
 """A column of events; or attribute -> column, where the attribute isn't the only place."""
@@ -119,7 +119,7 @@ class Accuracy:
         assert places is not None
         return bool(words_hold(places, term[0], np.array([term[1]]), point)[0])
 
-    def _in_shape(self, shape: Shaped, point: F64, radius: float) -> tuple[bool, bool]:
+    def _in_shape(self, shape: ShapeConjunction, point: F64, radius: float) -> tuple[bool, bool]:
         if not radius:
             held = self._holds((shape.axis, shape.word, shape.word), point)
             return held, held

@@ -13,14 +13,14 @@ from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Residual
 from rangecast.model.filters.regions import Box, Product, sparse
 from rangecast.model.filters.text import without_covers
-from rangecast.model.shapes.words import Asked, literals_of
+from rangecast.model.shapes.words import ShapeLiteral, literals_of
 from rangecast.model.space import Space
 
 Term = tuple[int, float, float]
 """An axis and the range of its coordinates."""
 
 
-class Shaped(NamedTuple):
+class ShapeConjunction(NamedTuple):
     """A conjunction of shape literals on one place."""
 
     axis: int
@@ -28,7 +28,7 @@ class Shaped(NamedTuple):
     x: int
     y: int
     word: float
-    literals: list[Asked]
+    literals: list[ShapeLiteral]
     earth: bool
 
 
@@ -39,7 +39,7 @@ class Alternative(NamedTuple):
     """Of attributes with an order: numbers, integers, timestamps."""
     fixed: list[Term]
     """Of all others."""
-    shapes: list[Shaped]
+    shapes: list[ShapeConjunction]
     arithmetic: list[Term]
 
 
@@ -59,7 +59,7 @@ def form_of(space: Space, boxes: Sequence[Box]) -> list[Alternative]:
             if isinstance(attribute, Place):
                 x, y = (space.axis(coordinate.name) for coordinate in attribute.coordinates)
                 literals = literals_of(attribute, attribute.literal(lo))
-                made.shapes.append(Shaped(axis, x, y, lo, literals, attribute.earth))
+                made.shapes.append(ShapeConjunction(axis, x, y, lo, literals, attribute.earth))
             elif isinstance(attribute, Residual):
                 made.arithmetic.append((axis, lo, hi))
             else:

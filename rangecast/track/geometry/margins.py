@@ -33,7 +33,7 @@ from rangecast.model.shapes.geometry import (
 )
 from rangecast.model.shapes.syntax import read_length, shape_text
 from rangecast.model.shapes.verification.programs import STRAIGHT_POLYGON
-from rangecast.model.shapes.words import MAX_RADIUS, Asked
+from rangecast.model.shapes.words import MAX_RADIUS, ShapeLiteral
 from rangecast.model.space import Space
 from rangecast.track.geometry.forms import plain_boxes
 
@@ -112,7 +112,7 @@ def _coordinates(space: Space, box: Box, sizes: Mapping[str, float]) -> Box:
     return tuple((axis, *bounds[axis]) for axis in sorted(bounds))
 
 
-def _literal(place: Place, literal: Asked, margin: float | None) -> str:
+def _literal(place: Place, literal: ShapeLiteral, margin: float | None) -> str:
     """Return the text of a literal, widened by a margin."""
     if margin is None:
         return literal.text

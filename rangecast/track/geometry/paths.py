@@ -36,8 +36,8 @@ from rangecast.model.shapes.verification.programs import (
     PLANE_CORRIDOR,
     PLANE_POLYGON,
 )
-from rangecast.model.shapes.words import Asked
-from rangecast.track.geometry.forms import Alternative, Shaped, Term
+from rangecast.model.shapes.words import ShapeLiteral
+from rangecast.track.geometry.forms import Alternative, ShapeConjunction, Term
 
 Intervals = list[tuple[float, float]]
 _WHOLE: Intervals = [(0.0, 1.0)]
@@ -198,7 +198,7 @@ def _meets_one(places: Places | None, alternative: Alternative, start: F64, end:
     return True
 
 
-def _is_plain(shape: Shaped) -> bool:
+def _is_plain(shape: ShapeConjunction) -> bool:
     """Return whether a path between outside points meets a shape exactly if it cuts an edge."""
     literal = shape.literals[0]
     is_one = len(shape.literals) == 1 and isinstance(literal.shape, Polygons)
@@ -225,7 +225,7 @@ def _in_range(term: Term, start: F64, end: F64, turns: bool) -> Intervals:
     return intervals
 
 
-def _in_word(places: Places, shape: Shaped, start: F64, end: F64) -> Intervals:
+def _in_word(places: Places, shape: ShapeConjunction, start: F64, end: F64) -> Intervals:
     """Return the intervals of a path on which all literals of a word hold."""
     path = np.array([start[shape.x], start[shape.y], end[shape.x], end[shape.y]])
     if not np.isfinite(path).all():
@@ -254,7 +254,7 @@ def _in_word(places: Places, shape: Shaped, start: F64, end: F64) -> Intervals:
     return intervals + [(t, t) for t in ts[len(middles) :][held[len(middles) :]].tolist()]
 
 
-def _polygon_cuts(literal: Asked, path: F64) -> list[float]:
+def _polygon_cuts(literal: ShapeLiteral, path: F64) -> list[float]:
     assert isinstance(literal.shape, Polygons)
     found: list[float] = []
     if path[0] == path[2] and path[1] == path[3]:
@@ -274,7 +274,7 @@ def _polygon_cuts(literal: Asked, path: F64) -> list[float]:
     return found
 
 
-def _capsules(literal: Asked, path: F64) -> Intervals:
+def _capsules(literal: ShapeLiteral, path: F64) -> Intervals:
     """Return the intervals of a path within a circle or a corridor."""
     shape, earth = literal.shape, literal.kind not in _PLANES
     intervals: Intervals = []

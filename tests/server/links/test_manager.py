@@ -31,7 +31,7 @@ from rangecast.server.links.broker_runner import MAX_EVENT_BYTES
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.base import MemoryLog
 from rangecast.server.log_tools import dumped
-from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.apply import WrittenRequest
 from rangecast.server.pipeline.commands import Events
 from rangecast.server.process import Settings, serve
 from rangecast.server.state.edits import EventsHead, PutBroker, edits_draft, events_draft
@@ -342,7 +342,7 @@ def test_a_broker_reads_the_log_of_its_server_from_memory_and_from_disk() -> Non
     journal = ServerJournal(log, Lineage(log.epoch, Registry()), entry, "a/1")
     more = log.append([events_draft(EventsHead("default", "s"), [b'{"x": 5}'], 0)])
     taken, _ = encoded([b'{"x": 5}'], SPACE, ignore_unknown=True)
-    written = Written(more[0], Events(entry, taken, EventsHead("default", "s")), [])
+    written = WrittenRequest(more[0], Events(entry, taken, EventsHead("default", "s")), [])
     journal.note([written], log.last, is_whole=True)
 
     def found(begin: int, end: int = 99) -> list[Any]:

@@ -18,7 +18,7 @@ from rangecast.server.state import retained
 from rangecast.server.state.edits import EDITS, EVENTS, DeleteConsumer, PutConsumer, edits_of
 from rangecast.server.state.quotas import LIMITS, Quotas
 from rangecast.server.state.registry import Registry, RequestError
-from rangecast.server.state.retained import COARSE, Retained
+from rangecast.server.state.retained import COARSE, RetainedBytes
 from tests.support.server.served import Served
 from tests.support.server.serving import SPACE, Client, T, publish, run, serving
 
@@ -138,14 +138,14 @@ def test_connections_too_many_are_told_so() -> None:
 
 
 def test_retained_bytes_are_forgotten_in_pieces() -> None:
-    some = Retained()
+    some = RetainedBytes()
     half = COARSE // 2
     for unit in range(10):
         some.note("a", 10 * unit + 9, half)
     some.note("b", 5, 100)
     assert {name: len(parts) for name, parts in some.parts.items()} == {"a": 5, "b": 1}
     some.forget(20)
-    for one in (some, Retained(some.parts)):
+    for one in (some, RetainedBytes(some.parts)):
         assert (one.of("a"), one.of("b"), one.of("c")) == (8 * half, 0, 0)
 
 

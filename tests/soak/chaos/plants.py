@@ -207,10 +207,10 @@ def edit_not_applied() -> None:
 
 def budget_exceeded() -> None:
     """A consumer gets one message per second more than its budget."""
-    from rangecast.server.delivery.rate_limit_reader import Second
+    from rangecast.server.delivery.rate_limit_reader import SecondBuffer
 
-    begin = Second.__init__
-    Second.__init__ = lambda self, budget: begin(self, budget + 1)  # type: ignore[method-assign]
+    begin = SecondBuffer.__init__
+    SecondBuffer.__init__ = lambda self, budget: begin(self, budget + 1)  # type: ignore[method-assign]
 
 
 def ready_while_full() -> None:

@@ -17,7 +17,7 @@ from rangecast.model.attributes.base import Number
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
 from rangecast.spark import MatchStep, VersionedSet, get_session, run_stream
-from rangecast.spark.stream.batch import Done
+from rangecast.spark.stream.batch import BatchOutcome
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.store.versions import Versions
 from tests.support.server.servers import LIGHT
@@ -73,7 +73,7 @@ def main() -> None:
         versions.commit(encode_subscriptions(table, SPACE), SPACE)
     source = KafkaSource(servers, "events", options={"maxOffsetsPerTrigger": 100})
     sink = KafkaSink(servers, "answers", key="subscription").sink
-    done: list[Done] = []
+    done: list[BatchOutcome] = []
     run_stream(
         source.read(session, SPACE, (), stream=True),
         [MatchStep(VersionedSet(versions, SPACE), [sink])],

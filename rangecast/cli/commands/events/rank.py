@@ -101,7 +101,7 @@ def rank(
     from rangecast.cli.tasks.answer import answer_events
     from rangecast.cli.tasks.limit import in_order, per_second
     from rangecast.errors import UsageError
-    from rangecast.rank.answerer import Asked, RankAnswerer
+    from rangecast.rank.answerer import RankAnswerer, RankQuery
     from rangecast.rank.rate_limit import RateLimiter, time_axis
     from rangecast.rank.scores.adjusted import check_adjusted
     from rangecast.rank.scores.combine import check_combine
@@ -117,7 +117,7 @@ def rank(
         probabilities=probabilities,
         score_factors=score_factors is not None,
     )
-    asked = Asked(k, span=span, probabilities=probabilities)
+    asked = RankQuery(k, span=span, probabilities=probabilities)
     facts: dict[str, object] = {
         "k": k,
         "relaxed": relaxed,

@@ -14,7 +14,7 @@ from rangecast.cli.shared.options import Output, Plot
 if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
     from rangecast.overlay.networks.network import Network
-    from rangecast.overlay.networks.scenario import Given
+    from rangecast.overlay.networks.scenario import ScenarioData
 
 app = App(
     help="Networks of brokers: their deliveries, the savings of strategies, and fault injection."
@@ -163,12 +163,12 @@ def _sentence(network: Network, strategy: str) -> str:
     )
 
 
-def _read(run: Run, events: Path, subscriptions: Path, space: Path) -> Given:
+def _read(run: Run, events: Path, subscriptions: Path, space: Path) -> ScenarioData:
     """Read the input files."""
     import numpy as np
     import pyarrow as pa
 
-    from rangecast.overlay.networks.scenario import Given
+    from rangecast.overlay.networks.scenario import ScenarioData
 
     where = run.space(space)
     source = run.events(events, where)
@@ -177,13 +177,13 @@ def _read(run: Run, events: Path, subscriptions: Path, space: Path) -> Given:
     kind = source.id_type or pa.int64()
     ids = pa.concat_arrays([pa.array([], kind), *(batch.ids.cast(kind) for batch in batches)])
     points = [np.zeros((0, len(where))), *(batch.points for batch in batches)]
-    return Given(where, boxes, np.concatenate(points), ids)
+    return ScenarioData(where, boxes, np.concatenate(points), ids)
 
 
-def _generated(name: str, seed: int) -> Given:
+def _generated(name: str, seed: int) -> ScenarioData:
     """Return the events and subscriptions of a workload."""
     from rangecast.errors import UsageError
-    from rangecast.overlay.networks.scenario import Given
+    from rangecast.overlay.networks.scenario import ScenarioData
     from rangecast.workloads import generate
 
     made = generate(name, seed=seed)
@@ -194,7 +194,7 @@ def _generated(name: str, seed: int) -> Given:
         )
     boxes = made.boxes
     ids = made.tables["events"]["id"].combine_chunks()
-    return Given(made.space, boxes, made.points, ids)
+    return ScenarioData(made.space, boxes, made.points, ids)
 
 
 @app.command("simulate", short_help="Inject faults into simulated networks; verify deliveries.")

@@ -280,13 +280,13 @@ def _draw(
     import numpy as np
 
     from rangecast.overlay.zones.geometry import Box
-    from rangecast.report.network import Way, draw
+    from rangecast.report.network import MessagePath, draw
 
     way = None
     if comparison.farthest is not None:
         lo, hi = comparison.farthest[1]
         box = Box(tuple(lo), tuple(hi))
-        way = Way(lo, hi, *net.zones.path(net.zones.server, box))
+        way = MessagePath(lo, hi, *net.zones.path(net.zones.server, box))
     corners = [np.array([box[side] for box in net.zones.boxes]) for side in (0, 1)]
     costs = {name: (cost.overlay, cost.ip) for name, cost in rows.items()}
     draw(path, (corners[0], corners[1]), net.zones.frame, net.zones.server, points, way, costs)

@@ -242,9 +242,9 @@ def notify(
         if lists is not None:
             run.write(board.list_table(), lists)
         if on.is_spark:
-            from rangecast.spark.steps.notify.verify_lists import Sent, mismatches
+            from rangecast.spark.steps.notify.verify_lists import SentMessages, mismatches
 
-            all_sent = Sent(where, board.k, descending, things, board.table(), wanted, sent)
+            all_sent = SentMessages(where, board.k, descending, things, board.table(), wanted, sent)
             with run.task("verifying lists on Spark"):
                 wrong = mismatches(run.spark(on.master), all_sent)
         facts = {

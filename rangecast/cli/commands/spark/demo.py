@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
-    from rangecast.report.facts import BestOf, MicroBatch, Proof, Stage
+    from rangecast.report.facts import EventRanking, MicroBatch, Proof, Stage
     from rangecast.report.tally import Tally
     from rangecast.spark import Prepared
 
@@ -237,7 +237,7 @@ class _Demo:
         from rangecast.cli.shared.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
         from rangecast.spark import Folder, MatchStep, VersionedSet, run_stream
-        from rangecast.spark.stream.batch import Done
+        from rangecast.spark.stream.batch import BatchOutcome
         from rangecast.store import Versions
 
         versions = Versions(self.output / "versions")
@@ -247,7 +247,7 @@ class _Demo:
         quotes = session.readStream.schema(session.read.parquet(folder).schema)
         half = files // 2  # of a single file there is no half: nothing changes then
 
-        def report(done: Done) -> None:
+        def report(done: BatchOutcome) -> None:
             self.stream.append(MicroBatch(done.events, done.matches, done.seconds, done.version))
             progress.batch(done)
             if len(self.stream) == half:
@@ -294,7 +294,9 @@ class _Demo:
         tables = read_tables(self.output / "batch.parquet")
         return tally(quotes, boxes, space, tables, map_of=("pe", "risk"))
 
-    def write_page(self, session: SparkSession, counted: Tally, best: Sequence[BestOf]) -> None:
+    def write_page(
+        self, session: SparkSession, counted: Tally, best: Sequence[EventRanking]
+    ) -> None:
         """Write the page."""
         from rangecast.report.facts import MatchReport
         from rangecast.report.match import match_page
@@ -324,7 +326,7 @@ class _Demo:
 
         write_whole(self.output / _PAGE, match_page(report).encode())
 
-    def tell(self, counted: Tally, best: Sequence[BestOf]) -> None:
+    def tell(self, counted: Tally, best: Sequence[EventRanking]) -> None:
         """Print a summary with tables."""
         from rich.console import Console
         from rich.table import Table

@@ -15,7 +15,7 @@ from rangecast.model.encoding.events import EventFile
 from rangecast.model.io.files import read_tables
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
-from rangecast.report.facts import BestOf, Proof
+from rangecast.report.facts import EventRanking, Proof
 from rangecast.report.tally import Tally
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def verify_ranks(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tupl
     return Proof("Rank", events, ranks, missing, extra, twice, wrong, holds), verdict
 
 
-def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:
+def some_best(quotes: Path, result: Path, counted: Tally) -> list[EventRanking]:
     """Return some quotes of the day with their best searches, as examples."""
     full = pq.read_table(result, columns=["event"], filters=[("rank", "=", K)])
     ids = np.sort(full["event"].to_numpy())
@@ -98,7 +98,7 @@ def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:
         rows = of_row.find(mine["subscription"].combine_chunks()).tolist()
         names, scores = mine["subscription"].to_pylist(), mine["score"].to_pylist()
         best = zip(names, scores, map(counted.filter_of, rows), strict=True)
-        shown.append(BestOf(_in_words(quote), list(best)))
+        shown.append(EventRanking(_in_words(quote), list(best)))
     return shown
 
 

@@ -223,7 +223,7 @@ def _events_of(offsets: I64, count: int) -> I32:
     return event_of
 
 
-class Noted(NamedTuple):
+class SingleEventArrays(NamedTuple):
     """Arrays that `verify_one` needs in addition to bounds and programs."""
 
     literals: I64
@@ -238,11 +238,11 @@ _BOUNDS, _PROGRAMS = table_size(Bounds), table_size(Programs)
 def verify_one(table: I64, points: F64, rows: I32) -> I32:
     """Return the candidates that match one event, (1, d).
 
-    table   tables of `Bounds`, `Programs` and `Noted`, concatenated
+    table   tables of `Bounds`, `Programs` and `SingleEventArrays`, concatenated
     """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(table[_BOUNDS:], Programs))
-    noted = opened(table[_BOUNDS + _PROGRAMS :], Noted)
+    noted = opened(table[_BOUNDS + _PROGRAMS :], SingleEventArrays)
     kept = np.empty(len(rows), np.int32)
     filled = 0
     for c in range(len(rows)):
@@ -368,7 +368,7 @@ class Verifier:
         """Return the arrays of the first `count` rows that `verify_one` needs."""
         literals = self._decisive(bounds, count)
         of_axis, _, word_of, programs = self.places.tables()
-        noted = Noted(literals.view(), of_axis.view(), word_of.view())
+        noted = SingleEventArrays(literals.view(), of_axis.view(), word_of.view())
         return bounds, programs, Bundle(noted)
 
     def verified(

@@ -25,7 +25,7 @@ from rangecast.server.status import status_of
 router = APIRouter(route_class=ModelRoute)
 
 
-class GivenToken(BaseModel):
+class TokenRequest(BaseModel):
     """Request for a token."""
 
     model_config = ConfigDict(extra="forbid")
@@ -97,7 +97,7 @@ async def list_tokens(request: Request) -> Any:
 
 
 @router.post("/v1/tokens")
-async def make_token(request: Request, token: GivenToken) -> Response:
+async def make_token(request: Request, token: TokenRequest) -> Response:
     """Create a token. Its secret is shown only once. After the first one, requests need a token."""
     allowed(request, "admin")
     core: Core = request.app.state.core

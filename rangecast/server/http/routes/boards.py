@@ -23,7 +23,7 @@ from rangecast.server.http.routes.bulk import Rejection, bulk_answer
 from rangecast.server.http.routes.events import shown_accepted
 from rangecast.server.http.routes.selected import names_of
 from rangecast.server.http.routes.spaces import PAGE, condition, is_integer_id, page_of
-from rangecast.server.pipeline.commands import Accepted, Outcome
+from rangecast.server.pipeline.commands import Outcome, PublishedEvents
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.board_index import BoardIndex
@@ -34,7 +34,7 @@ from rangecast.server.state.registry import RequestError
 router = APIRouter(prefix="/v1/boards", route_class=ModelRoute)
 
 
-class Given(BaseModel):
+class BoardRequest(BaseModel):
     """Request for a board."""
 
     model_config = ConfigDict(extra="forbid")
@@ -47,7 +47,7 @@ class Given(BaseModel):
     descending: bool = Field(False, strict=True, description="The highest value ranks first.")
 
 
-class GivenInterest(BaseModel):
+class InterestRequest(BaseModel):
     """Request for an interest: bounds of the position, or a filter over the board's space."""
 
     model_config = ConfigDict(extra="forbid")
@@ -75,7 +75,7 @@ async def get_board(request: Request, board: str) -> Any:
 
 
 @router.put("/{board}")
-async def put_board(request: Request, board: str, body: Given) -> Any:
+async def put_board(request: Request, board: str, body: BoardRequest) -> Any:
     """Create a board. Its space is copied: later additions to the space do not apply."""
     caller, core = allowed(request, "admin"), _core(request)
     definition = None
@@ -125,7 +125,7 @@ async def get_interest(request: Request, board: str, name: str) -> Response:
 
 @router.put("/{board}/interests/{name:path}")
 async def put_interest(
-    request: Request, board: str, name: str, interest: GivenInterest
+    request: Request, board: str, name: str, interest: InterestRequest
 ) -> Response:
     """Create or replace an interest; its consumer gets its list, and each changed list."""
     caller, core, entry = _board(request, board, "subscribe")
@@ -193,7 +193,7 @@ async def update(
     caller, core, entry = _board(request, board, "publish")
     body, headers = await read_body(request), request.headers
 
-    def work() -> Future[Accepted]:
+    def work() -> Future[PublishedEvents]:
         lines, form = lines_of(headers, body)
         if form:
             raise RequestError(415, "changes of objects must be JSON or NDJSON")
@@ -264,7 +264,7 @@ def _bulk_edits(
     rows, edits = rows_of_body(body), list[PutInterest]()
     rejected: list[Rejection] = []
     seen: set[str] = set()
-    known = set(GivenInterest.model_fields)
+    known = set(InterestRequest.model_fields)
     for index, row in enumerate(rows if isinstance(rows, list) else [rows]):
         try:
             if not isinstance(row, dict) or "id" not in row:

@@ -34,7 +34,7 @@ HEARTBEAT = 15.0
 """Seconds without a message after which a comment is sent."""
 
 
-class Given(BaseModel):
+class ConsumerRequest(BaseModel):
     """Request for a consumer."""
 
     model_config = ConfigDict(extra="forbid")
@@ -85,7 +85,7 @@ async def get_consumer(request: Request, name: str) -> Any:
 
 
 @router.put("/{name}")
-async def put_consumer(request: Request, name: str, definition: Given) -> Any:
+async def put_consumer(request: Request, name: str, definition: ConsumerRequest) -> Any:
     """Create a consumer, or change its options."""
     caller, core = allowed(request, "subscribe"), _core(request)
     start = -1 if definition.start_at == "now" else _seq(core, definition.start_at)

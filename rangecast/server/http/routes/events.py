@@ -24,7 +24,7 @@ from rangecast.server.http.bodies.read import lines_of, off_loop, read_body, wei
 from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.http.problems import status_of
 from rangecast.server.pipeline.apply import MAX_PAIRS, ids_by_event
-from rangecast.server.pipeline.commands import Accepted
+from rangecast.server.pipeline.commands import PublishedEvents
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import EVENTS, events_of
 from rangecast.server.state.registry import RequestError
@@ -58,7 +58,7 @@ async def publish(
         raise RequestError(422, "wait must be 'durable' or 'matches'; dedup must be 'id'")
     body, headers = await read_body(request), request.headers
 
-    def work() -> Future[Accepted]:
+    def work() -> Future[PublishedEvents]:
         lines, form = lines_of(headers, body)
         core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
         key = headers.get("idempotency-key", "")
@@ -234,14 +234,16 @@ def digest_for(key: str, body: bytes) -> str:
     return hashlib.blake2b(body, digest_size=16).hexdigest() if key else ""
 
 
-def status_and_type(accepted: Accepted) -> tuple[int, str]:
+def status_and_type(accepted: PublishedEvents) -> tuple[int, str]:
     """Return the status and content type of the response to published events."""
     if accepted.rejected and not accepted.count and not accepted.skipped:
         return 422, "application/problem+json"
     return 200, "application/json"
 
 
-def shown_accepted(core: Core, accepted: Accepted, *, matches: bool = False) -> dict[str, Any]:
+def shown_accepted(
+    core: Core, accepted: PublishedEvents, *, matches: bool = False
+) -> dict[str, Any]:
     """Return the result of publishing as a response, with matches if requested."""
     epoch, count = core.epoch, accepted.count
     rejected = [(row, for_interface(reason, "http")) for row, reason in accepted.rejected]

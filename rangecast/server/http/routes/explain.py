@@ -31,7 +31,7 @@ MAX_NEAREST = 100
 """Subscriptions that nearly match, in one answer."""
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class ExplainRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Body of a request."""
 
     event: dict[str, Any] | None = None
@@ -41,14 +41,14 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     ignore_unknown: bool = False
     boxes: bool = False
 
-    def explained(self) -> explain.Asked:
+    def explained(self) -> explain.ExplainQuery:
         """Return the event to explain."""
         if self.event is None:
             raise RequestError(422, 'give {"event": {...}}')
-        return explain.Asked(self.event, self.ignore_unknown, self.boxes)
+        return explain.ExplainQuery(self.event, self.ignore_unknown, self.boxes)
 
 
-_asked_of = msgspec.json.Decoder(Asked)
+_asked_of = msgspec.json.Decoder(ExplainRequest)
 
 
 @router.post("/{space}/why")
@@ -148,7 +148,7 @@ def _passing(core: Core, entry: SpaceEntry) -> set[int]:
     }
 
 
-async def _asked(request: Request, space: str) -> tuple[Core, SpaceEntry, Asked]:
+async def _asked(request: Request, space: str) -> tuple[Core, SpaceEntry, ExplainRequest]:
     core: Core = request.app.state.core
     entry = core.registry.space(allowed(request, "read").tenant, space)
     body = await read_body(request, MAX_BYTES)

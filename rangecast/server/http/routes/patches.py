@@ -30,7 +30,7 @@ _ATTEMPTS = 20
 """Maximum retries of an edit that loses against concurrent ones."""
 
 
-class Given(BaseModel):
+class SubscriptionPatch(BaseModel):
     """Changed fields of a subscription."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +48,7 @@ class Given(BaseModel):
 
 @router.patch("/{space}/subscriptions/{name:path}")
 async def patch_subscription(
-    request: Request, space: str, name: str, definition: Given
+    request: Request, space: str, name: str, definition: SubscriptionPatch
 ) -> Response:
     """Change the given fields of a subscription: its filter, score, weights, consumer, ttl or
     track.

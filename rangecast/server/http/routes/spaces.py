@@ -45,7 +45,7 @@ MAX_PROPAGATION = 30.0
 """Seconds that a request waits for other servers."""
 
 
-class Given(BaseModel):
+class SubscriptionRequest(BaseModel):
     """Request for a subscription."""
 
     model_config = ConfigDict(extra="forbid")
@@ -195,7 +195,7 @@ async def put_subscription(
     request: Request,
     space: str,
     name: str,
-    definition: Given,
+    definition: SubscriptionRequest,
     wait: str = "",
     create_consumer: bool = False,
 ) -> Response:

@@ -46,7 +46,7 @@ from rangecast.server.http.routes.events import shown_accepted
 from rangecast.server.http.routes.spaces import edit_of
 from rangecast.server.http.tickets import grant_by_ticket
 from rangecast.server.json_text import MAX_DEPTH, decode
-from rangecast.server.pipeline.commands import Accepted
+from rangecast.server.pipeline.commands import PublishedEvents
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.security.hosts import Peer
 from rangecast.server.state.boards import BoardEntry
@@ -329,7 +329,7 @@ class Session:
 
         wants_matches = frame.get("wait") == "matches"
 
-        def work() -> Future[Accepted]:
+        def work() -> Future[PublishedEvents]:
             lines = [_encode(event) for event in events]
             core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
             return core.publish(

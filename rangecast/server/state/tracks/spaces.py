@@ -38,7 +38,7 @@ from rangecast.server.state.tracks.options import kinds_of, rule_of, track_colum
 from rangecast.server.state.tracks.transitions import Derived, transitions_head, transitions_of
 from rangecast.track.moments import moment_of
 from rangecast.track.rules import Rule
-from rangecast.track.saved import Saved
+from rangecast.track.saved import TrackerState
 from rangecast.track.tracker import Tracker
 from rangecast.track.transitions import Transition, Transitions, transition_id
 
@@ -52,7 +52,7 @@ RECENT = 200
 class SavedTracks(NamedTuple):
     """Tracks of a space in a snapshot."""
 
-    tracker: Saved
+    tracker: TrackerState
     pending: list[Derived]
     notices: SavedNotices | None = None
 
@@ -94,7 +94,7 @@ class SpaceTracks:
         """Space of the tracked subscriptions."""
         return self.tracker.engine.space
 
-    def _restore(self, saved: Saved, space: Space) -> None:
+    def _restore(self, saved: TrackerState, space: Space) -> None:
         engine = Engine(space)
         versions = sorted(self._versions.values(), key=lambda version: version.number)
         if versions:

@@ -23,7 +23,7 @@ _SLICES = 4
 """Parts that interests are checked in, for each core."""
 
 
-class Sent(NamedTuple):
+class SentMessages(NamedTuple):
     """Objects before and after some messages, and the interests that these went to."""
 
     space: Space | None
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
         return len(Board(self.k, objects=self.after, **how).mismatches(lists))
 
 
-def mismatches(session: SparkSession, sent: Sent) -> int:
+def mismatches(session: SparkSession, sent: SentMessages) -> int:
     """Return how many lists differ from a recomputation, counted by the workers."""
     count = len(sent.interests.ids)
     slices = max(1, min(count, _SLICES * parallelism(session)))

@@ -36,7 +36,7 @@ from rangecast.spark.shipped import (
     ship_archive,
     ship_folder,
 )
-from rangecast.spark.steps.shards.placing import Placing, hulls, place
+from rangecast.spark.steps.shards.placing import ShardAssignment, hulls, place
 from rangecast.spark.steps.shards.sharded_set import Shard
 from rangecast.spark.subscriptions import packs
 from rangecast.spark.subscriptions.encode import boxes_in_order, boxes_of_table
@@ -128,7 +128,7 @@ def _in_order(encoded: DataFrame) -> DataFrame:
 
 
 def _placed(
-    given: DataFrame, by: str, dimensions: int, placing: Placing, folder: Path | None
+    given: DataFrame, by: str, dimensions: int, placing: ShardAssignment, folder: Path | None
 ) -> DataFrame:
     """Return the subscriptions as streams of rows that go to one shard each.
 

@@ -45,7 +45,7 @@ _COPIES = 8.0
 """Times a box may be sent on average, if more partitions than tasks are made for it."""
 
 
-class Cut(NamedTuple):
+class CurvePartition(NamedTuple):
     """Cut of the space. Partition p is the curve from starts[p] to before starts[p + 1]."""
 
     axes: I64
@@ -157,7 +157,9 @@ def _place(
     return box, filled
 
 
-def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, max_boxes: float) -> Cut:
+def cut_space(
+    sample: Boxes, events: F64, *, scale: float, tasks: int, max_boxes: float
+) -> CurvePartition:
     """Cut space into at least `tasks` partitions, if enough cells have load.
 
     `sample` and `events` are samples of the boxes, one in `scale`, and of the events. Partitions
@@ -167,7 +169,7 @@ def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, max_boxes
     axes = axes_by_selectivity(sample.lo, sample.hi, events if len(events) else None)[:AXES]
     values = np.concatenate([events, sample.lo, sample.hi])
     edges = tuple(_quantiles(values[:, axis], (1 << BITS) - 2) for axis in axes.tolist())
-    whole = Cut(axes, edges, np.zeros(1, np.uint64), np.arange(2))
+    whole = CurvePartition(axes, edges, np.zeros(1, np.uint64), np.arange(2))
     index, load = _loads(whole, sample, events, scale)
     wanted, best, lightest = tasks, whole, np.inf
     while True:
@@ -183,7 +185,7 @@ def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, max_boxes
         wanted, best, lightest = 2 * wanted, cut, heaviest
 
 
-def _loads(whole: Cut, sample: Boxes, events: F64, scale: float) -> tuple[U64, F64]:
+def _loads(whole: CurvePartition, sample: Boxes, events: F64, scale: float) -> tuple[U64, F64]:
     """Return places on the curve, ascending, and the load of each.
 
     Half of the load is that of the events, half that of the boxes, by their two corners: so a
@@ -204,7 +206,9 @@ def _loads(whole: Cut, sample: Boxes, events: F64, scale: float) -> tuple[U64, F
     return index[order], load[order]
 
 
-def _cut_by_load(whole: Cut, index: U64, load: F64, wanted: int, tasks: int) -> Cut:
+def _cut_by_load(
+    whole: CurvePartition, index: U64, load: F64, wanted: int, tasks: int
+) -> CurvePartition:
     """Cut the curve at equal shares of the load; split partitions above a task's share."""
     upto = np.cumsum(load)
     if not len(upto):

@@ -78,7 +78,7 @@ _Part = _Shard | _Halves | _ByAxis
 """Some of the subscriptions, and how they are cut further."""
 
 
-class Placing(NamedTuple):
+class ShardAssignment(NamedTuple):
     """Assignment of subscriptions to shards."""
 
     bounds: tuple[F64, ...]
@@ -113,14 +113,14 @@ def _place(part: _Part, ranks: _Ranks, rows: I64, deal: I64, shards: I64) -> Non
             _place(part.parts.get(axis, part.others), ranks.of(some), rows[some], deal, shards)
 
 
-def place(sample: Boxes, wanted: int) -> Placing:
+def place(sample: Boxes, wanted: int) -> ShardAssignment:
     """Plan about `wanted` shards from a sample of the subscriptions."""
     lo, hi = hulls(sample)
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
     bounds = tuple(_some(np.sort(value[np.isfinite(value)])) for value in values)
     ranks = _ranks(bounds, lo, hi)
     whole, shards = _cut(ranks, max(1, wanted), 0, mixed=True)
-    return Placing(bounds, whole, shards)
+    return ShardAssignment(bounds, whole, shards)
 
 
 def _cut(ranks: _Ranks, wanted: int, number: int, *, mixed: bool) -> tuple[_Part, int]:

@@ -22,7 +22,7 @@ from rangecast.model.io.records import REMEDY
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
-from rangecast.spark.stream.batch import Done, Unread, unknown
+from rangecast.spark.stream.batch import BatchOutcome, Unread, unknown
 from rangecast.spark.stream.sinks.base import Batch, FileSink
 
 EDITS = ("op", "filter", "score")
@@ -36,7 +36,7 @@ class EditsRunner:
         self,
         folders: Sequence[Path | None],
         rejected_sink: FileSink | None,
-        report: Callable[[Done], None],
+        report: Callable[[BatchOutcome], None],
     ):
         self.closing = ExitStack()
         self._folders = [folder for folder in folders if folder is not None]
@@ -79,7 +79,9 @@ class EditsRunner:
         seconds = time.perf_counter() - began
         counts = {"events": len(rows) + bad, "matches": len(rows), "rejected": bad}
         steps = {"edits": len(rows)}
-        self._report(Done(number, 0, 0, rejected_edits=0, seconds=seconds, steps=steps, **counts))
+        self._report(
+            BatchOutcome(number, 0, 0, rejected_edits=0, seconds=seconds, steps=steps, **counts)
+        )
 
     def _write_rejected(self, events: DataFrame, batch: Batch) -> int:
         """Write rows that can't be split to their sink; without one, raise the first."""

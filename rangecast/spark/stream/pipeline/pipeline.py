@@ -32,7 +32,7 @@ from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.scores.combine import check_combine
 from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.prepared import gathered_set
-from rangecast.spark.stream.batch import BatchRunner, Done
+from rangecast.spark.stream.batch import BatchOutcome, BatchRunner
 from rangecast.spark.stream.edits.delta import DeltaEdits
 from rangecast.spark.stream.edits.files import EDITS, EditsRunner
 from rangecast.spark.stream.edits.server import ServerEdits
@@ -51,7 +51,7 @@ from rangecast.spark.stream.pipeline.settings import (
 )
 from rangecast.spark.stream.pipeline.settings import Subscriptions as SetTable
 from rangecast.spark.stream.pipeline.toml_file import read_toml
-from rangecast.spark.stream.run import Drain, Flow, Runner, run_all
+from rangecast.spark.stream.run import EditStream, EventStream, Runner, run_all
 from rangecast.spark.stream.set_rows import write_covered, write_merged
 from rangecast.spark.stream.sets import (
     CoveredSet,
@@ -71,7 +71,7 @@ from rangecast.store.commits import BATCH_JOB
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 
-Report = Callable[[Done], None]
+Report = Callable[[BatchOutcome], None]
 _UPDATES = ("seq", "value")
 """Columns of updates beside the id and where an object lies."""
 _OF_IDS = (_UPDATES, EDITS)
@@ -115,7 +115,7 @@ class Pipeline:
         runners = {name: self._runner(build, name, report) for name in self.graph.sources}
         if stream is not None:
             flows = {
-                name: Flow(
+                name: EventStream(
                     build.events(name, stream=True),
                     runner,
                     f"{stream.checkpoint}/sources/{name}",
@@ -124,7 +124,7 @@ class Pipeline:
                 for name, runner in runners.items()
             }
             feeding = {set_.edits_source for set_ in self.graph.sets.values()}
-            drains = [Drain(flow) for name, flow in flows.items() if name in feeding]
+            drains = [EditStream(flow) for name, flow in flows.items() if name in feeding]
             for runner in runners.values():
                 if isinstance(runner, BatchRunner):
                     runner.drains = [*drains, *build.followed]

@@ -110,7 +110,7 @@ class WrittenFile(NamedTuple):
     """Its values of the columns of `partition_by`."""
 
 
-class Written(NamedTuple):
+class WrittenFiles(NamedTuple):
     """Files and counts of all tasks."""
 
     files: list[list[WrittenFile]]
@@ -145,7 +145,7 @@ class AnswerWriter:
         yield _report(files, counts)
 
 
-def collected(reports: DataFrame, targets: Sequence[Target], name: str) -> Written:
+def collected(reports: DataFrame, targets: Sequence[Target], name: str) -> WrittenFiles:
     """Run the tasks that write; return their reports, and publish counts to Spark's listeners."""
     seen = Observation(name)
     sums = [F.coalesce(F.sum(count), F.lit(0)).alias(count) for count in COUNTS]
@@ -154,7 +154,7 @@ def collected(reports: DataFrame, targets: Sequence[Target], name: str) -> Writt
     for row in rows:
         for target, name, count, size, partition in row["files"]:
             files[target].append(WrittenFile(name, count, size, tuple(partition)))
-    return Written(files, dict(seen.get))
+    return WrittenFiles(files, dict(seen.get))
 
 
 def write_rows(rows: DataFrame, target: Target) -> list[WrittenFile]:
