@@ -5,10 +5,11 @@ little memory. Cell lists beat them where an answer can be written down beforeha
 bounds, all on a few attributes, many matches, and memory for the lists. The R-tree beats both where
 most boxes mention a single attribute out of a few, as it then is a tree over a line for each of
 them. Tiles beat all of them for small boxes on two attributes, but take more than twice the memory
-of slabs: only sets of spaces with shapes get them. Slabs and cells are weighed by the time that
-each should take for an event; that of cell lists comes from their own plan, that of slabs from the
-constants below, which were fitted to measurements. The other structures are the papers' own, to
-compare with and to build on.
+of slabs: only sets of spaces with shapes get them. Value lists beat all of them where nearly all
+subscriptions ask for values of one attribute that has many of them. Slabs and cells are weighed by
+the time that each should take for an event; that of cell lists comes from their own plan, that of
+slabs from the constants below, which were fitted to measurements. The other structures are the
+papers' own, to compare with and to build on.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from rangecast.match.shared.candidates import Sample, stand_alone
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.terms.index import select
 from rangecast.match.tiles import Tiles, grid_axes, plan
+from rangecast.match.values.index import MAX_CODES, Values, best_axis, has_values
 from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
@@ -67,6 +69,7 @@ INDEXES: dict[str, Callable[..., Index]] = {
     "slabs": Slabs,
     "cells": Cells,
     "tiles": Tiles,
+    "values": Values,
 }
 """Every matching structure by its name; built from `Boxes` and its options."""
 OPTIONS: dict[str, Options] = {
@@ -96,6 +99,10 @@ _MENTIONED = 0.9
 """The share of boxes that mention each of the two attributes of tiles."""
 _TILE_MATCHES, _TILE_ENTRIES = 16.0, 48.0
 """Matches and boxes of a cell up to which tiles are taken."""
+_UNLISTED, _LISTED = 1e-3, 2000.0
+"""The share of boxes without a value, and the boxes of a value, up to which lists are taken."""
+_VALUES_EVENT, _VALUES_SURE, _VALUES_TEST = 100.0, 0.7, 5.0
+"""Nanoseconds of value lists: of an event, an entry that is copied, one that is compared."""
 _MARGIN = 1.5
 """Speed-up that cell lists must promise: they take longer to build, and more memory."""
 
@@ -120,6 +127,9 @@ def choose(
     # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
     matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
     facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} contain an event"
+    listed = _values_time(boxes, sample)
+    if listed is not None and _MARGIN * listed < _slabs_time(boxes, sample, matches):
+        return Choice("values", f"{facts}, found by their values of one attribute")
     axes = sample.axes(MAX_AXES)
     others = np.delete(boxes.mentions[sample.boxes], axes, axis=1).any(axis=1)
     if others.mean() > _UNINDEXED:
@@ -158,6 +168,28 @@ def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
         )
         met &= (first <= cell[:, None]) & (cell[:, None] <= last)
     return np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
+
+
+def _values_time(boxes: Boxes, sample: Sample) -> float | None:
+    """Estimate the nanoseconds per event for value lists; `None` if they don't suit this set."""
+    with np.errstate(invalid="ignore"):
+        narrow = ((sample.hi - sample.lo) < MAX_CODES).mean(axis=0)
+    axes = np.flatnonzero(narrow > 1 - _UNINDEXED)
+    if not len(axes):
+        return None
+    axis = best_axis(boxes, axes.tolist())
+    is_listed, counts = has_values(boxes, axis)
+    always = len(counts) - np.count_nonzero(is_listed)
+    if always > _UNLISTED * len(counts):
+        return None
+    _, sizes = np.unique(boxes.lo[is_listed, axis], return_counts=True)
+    own = float((sizes.astype(np.float64) ** 2).sum() / sizes.sum())
+    own *= float(counts[is_listed].mean())
+    if own > _LISTED:
+        return None
+    is_sure = np.count_nonzero(boxes.mentions[is_listed], axis=1) == 1
+    tested = own * float(1 - is_sure.mean()) + always
+    return _VALUES_EVENT + _VALUES_SURE * own + _VALUES_TEST * tested
 
 
 def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:

@@ -33,6 +33,7 @@ from rangecast.match.single_event import (
 )
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.tiles import Tiles
+from rangecast.match.values.index import Values
 from rangecast.match.warmup import WarmupIndex
 from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.shapes.verification.candidates import verify_one
@@ -106,7 +107,7 @@ def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
         newest = _recent(view, dimensions).columns
     for part, some in zip(view.parts, _living(view), strict=True):
         index = settled(some)
-        if isinstance(index, Cells | Slabs | Tiles):
+        if isinstance(index, Cells | Slabs | Tiles | Values):
             own = numbers if part.is_whole else Bundle(Numbers(part.set_rows))
             calls.append(index.single_event(own, newest))
             _, newest = ALONE

@@ -1,7 +1,7 @@
 """Indexes that leave out some subscriptions: dead ones, or those of another consumer.
 
-`Slabs`, `Cells` and `Tiles` skip them during the search. The matches of any other index are
-filtered afterwards. Either way the index itself is unchanged, for views that still use it.
+`Slabs`, `Cells`, `Tiles` and `Values` skip them during the search. The matches of any other index
+are filtered afterwards. Either way the index itself is unchanged, for views that still use it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rangecast.match.choose import Index
 from rangecast.match.result import MatchRows
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.tiles import Tiles
+from rangecast.match.values.index import Values
 from rangecast.match.warmup import WarmupIndex
 
 
@@ -77,7 +78,7 @@ class MaskedIndex:
 def without(index: Index, rows: I64, count: int) -> Index:
     """Return an index of `count` subscriptions without some rows; share as much as possible."""
     index = settled(index)
-    if isinstance(index, Slabs | Cells | Tiles | MaskedIndex):
+    if isinstance(index, Slabs | Cells | Tiles | Values | MaskedIndex):
         return index.without(rows)
     return MaskedIndex(index, np.zeros(count, np.bool_)).without(rows)
 

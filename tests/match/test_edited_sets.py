@@ -18,6 +18,7 @@ from rangecast.match.result import MatchRows, stream
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.tiles import Tiles
+from rangecast.match.values.index import Values
 from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -26,8 +27,8 @@ from tests.support.conformance import as_sets
 BORDERS = [0, 1, 31, 32, 33, 62, 63, 64, 65, 95, 96, 127, 128, 298, 299]
 """Where stretches, words and blocks begin and end, of 300 boxes."""
 MANY = np.full((600, 2), 5.0)
-KINDS = {"slabs": Slabs, "cells": Cells, "tiles": Tiles}
-BUNDLES = {"slabs": "layout", "cells": "_filed", "tiles": "bundle"}
+KINDS = {"slabs": Slabs, "cells": Cells, "tiles": Tiles, "values": Values}
+BUNDLES = {"slabs": "layout", "cells": "_filed", "tiles": "bundle", "values": "bundle"}
 
 
 def equal_boxes(count=300):
@@ -165,7 +166,7 @@ def edited(engine, model, rng, boxes, fresh):
         model[fresh + place] = boxes.lo[place], boxes.hi[place]
 
 
-@pytest.mark.parametrize("index", ["cells", "slabs", "tiles", "rtree"])
+@pytest.mark.parametrize("index", ["cells", "slabs", "tiles", "values", "rtree"])
 @pytest.mark.parametrize("oldest_first", [True, False])
 def test_every_view_keeps_its_own_answer(index, oldest_first):
     rng = np.random.default_rng(4)
@@ -229,7 +230,7 @@ def test_a_set_all_of_whose_rows_died_and_came_back(index):
     assert engine.match_points(MANY)[599] == engine.match({"x": 5, "y": 5}) == [*range(300)]
 
 
-@pytest.mark.parametrize("index", ["cells", "slabs", "tiles"])
+@pytest.mark.parametrize("index", ["cells", "slabs", "tiles", "values"])
 def test_an_edited_set_does_no_more_work_than_its_rows_need(index):
     """What is dead costs nothing, and what is new is compared."""
     boxes, points = real_boxes(5_000), grid(40, 0.9)

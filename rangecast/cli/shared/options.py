@@ -16,7 +16,7 @@ import typer
 from rangecast.errors import UsageError
 from rangecast.model.attributes.base import NanMeaning
 
-MatchIndex = Literal["auto", "scan", "vcr", "hilbert", "rtree", "slabs", "cells", "tiles"]
+MatchIndex = Literal["auto", "scan", "vcr", "hilbert", "rtree", "slabs", "cells", "tiles", "values"]
 """`auto`, and the keys of `match.choose.INDEXES`."""
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of structures that are one bundle of frozen arrays: `rtree`, `tiles`, `hilbert`."""
+"""Shared parts of structures that are one bundle of frozen arrays: `rtree`, `tiles`, `values`."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _match(made: Workload) -> None:
     from rangecast.model.filters.many import read_texts
 
     boxes, points = made.boxes, made.points
-    for index in ("rtree", "cells", "tiles", "slabs"):
+    for index in ("rtree", "cells", "tiles", "values", "slabs"):
         engine = Engine(made.space, index=index)
         engine.subscribe_many(boxes)
         for _ in range(2):
