@@ -230,7 +230,7 @@ def test_a_set_all_of_whose_rows_died_and_came_back(index):
     assert engine.match_points(MANY)[599] == engine.match({"x": 5, "y": 5}) == [*range(300)]
 
 
-@pytest.mark.parametrize("index", ["cells", "slabs", "tiles", "values"])
+@pytest.mark.parametrize("index", ["cells", "slabs", "tiles"])
 def test_an_edited_set_does_no_more_work_than_its_rows_need(index):
     """What is dead costs nothing, and what is new is compared."""
     boxes, points = real_boxes(5_000), grid(40, 0.9)

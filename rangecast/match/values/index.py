@@ -30,7 +30,7 @@ from rangecast.kernels.arrays import F64, I32, I64, U8, Bool, offsets_of
 from rangecast.kernels.bits import ZERO, prefetch
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.shared.frozen import Packed
+from rangecast.match.shared.frozen import FrozenIndex
 from rangecast.match.single_event import (
     OWN,
     SingleEvent,
@@ -67,7 +67,7 @@ class ValueArrays(NamedTuple):
     dead: U8
     """Of each subscription, 1 if it is left out; none: no one is."""
     own_axis: int
-    count: int
+    distinct: int
     """Number of values."""
     always: int
     entries: int
@@ -77,14 +77,14 @@ class ValueArrays(NamedTuple):
 @jit
 def _find(at: Any, value: float) -> int:
     """Return the number of a value; -1 if no box has it."""
-    low, high = ZERO, at.count
+    low, high = ZERO, at.distinct
     while low < high:
         middle = (low + high) >> 1
         if at.values[middle] < value:
             low = middle + 1
         else:
             high = middle
-    return low if low < at.count and at.values[low] == value else -1
+    return low if low < at.distinct and at.values[low] == value else -1
 
 
 @jit
@@ -198,7 +198,7 @@ def _match_single(table: I64, points: F64, others: I32) -> I32:
     return rows[: put_beside(table, points, others, rows, filled)]
 
 
-class Values(Packed):
+class Values(FrozenIndex):
     """Matching index: value lists of one attribute."""
 
     name = "values"
@@ -227,7 +227,7 @@ class Values(Packed):
 def codes_on(boxes: Boxes, axis: int) -> I64:
     """Return how many values each box has on an attribute; 0 if they can't be listed."""
     lo, hi = boxes.lo[:, axis], boxes.hi[:, axis]
-    counts = ((lo == hi) & np.isfinite(lo)).astype(np.int64)
+    counts: I64 = ((lo == hi) & np.isfinite(lo)).astype(np.int64)
     attribute = None if boxes.space is None else boxes.space.attributes[axis]
     if isinstance(attribute, String | Category | Hierarchy | Integer | Boolean):
         with np.errstate(invalid="ignore"):
@@ -284,7 +284,7 @@ def _build(boxes: Boxes, axis: int) -> ValueArrays:
         hi=boxes.hi[box[entry], other],
         dead=np.zeros(0, np.uint8),
         own_axis=axis,
-        count=len(values),
+        distinct=len(values),
         always=always,
         entries=len(box),
         masked=0,
