@@ -39,6 +39,7 @@ from rangecast.rank.rate_limit import limited, seconds_of, time_axis
 from rangecast.rank.result import Best
 from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.scores.combine import Combine
+from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.rebuilt import View
 from rangecast.results import Matches, Rankings, separated
@@ -217,6 +218,7 @@ class Engine(LiveSet):
         *,
         relaxed: bool = False,
         combine: Combine = "sum",
+        tolerances: Tolerances | None = None,
         span: Span | None = None,
         score_factors: ScoreFactors | None = None,
         factor_bounds: tuple[float, float] | None = None,
@@ -235,6 +237,7 @@ class Engine(LiveSet):
             k,
             relaxed,
             combine,
+            tolerances,
             span,
             score_factors,
             factor_bounds,
@@ -262,6 +265,7 @@ class Engine(LiveSet):
         *,
         relaxed: bool = False,
         combine: Combine = "sum",
+        tolerances: Tolerances | None = None,
         span: Span | None = None,
         score_factors: ScoreFactors | None = None,
         factor_bounds: tuple[float, float] | None = None,
@@ -279,6 +283,9 @@ class Engine(LiveSet):
                          those that match
         combine          how a relaxed ranking combines these weights: "sum", "product", "min" or
                          "max"
+        tolerances       in a relaxed ranking, distance by attribute below which a value outside
+                         its range still counts: weight * (1 - distance / tolerance). For a
+                         timestamp seconds, or a timedelta
         span             values may be spans, which a subscription must `overlap` or `contain`:
                          pairs (first, last), or columns <attribute>_lo and <attribute>_hi
         score_factors    scores depend on the event: (position of the event, ids of some
@@ -301,6 +308,7 @@ class Engine(LiveSet):
             k,
             relaxed,
             combine,
+            tolerances,
             span,
             score_factors,
             factor_bounds,
@@ -321,10 +329,17 @@ class Engine(LiveSet):
         return Rankings(self._rank(view, parts, options), *separated(ids), view.rows)
 
     def rank_points(
-        self, points: F64, k: int = 10, *, relaxed: bool = False, combine: Combine = "sum"
+        self,
+        points: F64,
+        k: int = 10,
+        *,
+        relaxed: bool = False,
+        combine: Combine = "sum",
+        tolerances: Tolerances | None = None,
     ) -> Rankings:
         """Return the top k subscriptions of each encoded event, (events, d)."""
         view = self._view
+        check_tolerances(tolerances, relaxed=relaxed)
         query = Query.of(
             (points, points),
             len(self.space),
@@ -332,6 +347,7 @@ class Engine(LiveSet):
             None,
             combine,
             relaxed=relaxed,
+            tolerances=encode_tolerances(tolerances, self.space),
             on_device=self._on_device is not None,
         )
         return Rankings(self._best(view, query), None, None, view.rows)

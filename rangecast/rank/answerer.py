@@ -13,14 +13,15 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, readonly
 from rangecast.model.answers.answerer import Answers, Choice
 from rangecast.model.answers.merge_parts import ARRIVAL, arrivals_of, dead_rows
-from rangecast.model.boxes import Boxes
+from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.encoding.event_columns import EventColumns
-from rangecast.rank.choose import Index, build, choose
+from rangecast.rank.choose import Index, TolerantIndex, best_near, build, choose
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.rate_limit import WINDOW, seconds_of
 from rangecast.rank.result import Best
 from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.scores.factors import Factors, FactorTable
+from rangecast.rank.scores.tolerances import not_tolerant
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.rank.warmup import begin
 
@@ -42,6 +43,8 @@ class RankQuery:
     """Whether events have probabilities."""
     factors: FactorTable | None = None
     """Scores depend on the event."""
+    tolerances: tuple[float, ...] = ()
+    """Tolerance of each axis in relaxed ranking; none: empty."""
 
     @property
     def columns(self) -> EventColumns:
@@ -115,6 +118,8 @@ class RankAnswerer:
             probabilities=asked.probabilities,
             score_factors=asked.factors is not None,
         )
+        if len(asked.tolerances) and not isinstance(self.index, TolerantIndex):
+            raise not_tolerant(self.choice.name)
         if asked.columns.spans and not isinstance(self.index, Slabs):
             raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: use 'auto'")
 
@@ -166,8 +171,9 @@ class RankAnswerer:
     def _best(self, points: F64) -> Best:
         """Rank events whose coordinates are laid out as in `RankQuery.columns`."""
         asked, factors = self.asked, self.factors
+        tolerances = frozen(asked.tolerances, np.float64)
         if factors is None and not asked.columns.spans:
-            return self.index.best(points, asked.k, liveness=self.liveness)
+            return best_near(self.index, points, asked.k, tolerances, self.liveness)
         parts = asked.columns.parts(points, self.dimensions)
 
         def search(events: I64, k: int) -> Best:
@@ -176,7 +182,7 @@ class RankAnswerer:
                 assert isinstance(self.index, Slabs)
                 how = asked.span or "contain"
                 return self.index.best_spans(lo, hi, k, how, liveness=self.liveness)
-            return self.index.best(lo, k, liveness=self.liveness)
+            return best_near(self.index, lo, k, tolerances, self.liveness)
 
         if parts.probabilities is not None:
             assert self.boxes is not None

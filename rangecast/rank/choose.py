@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rangecast.device.devices import check_device_index
 from rangecast.kernels.arrays import F64
@@ -30,6 +30,7 @@ from rangecast.rank.papers.trees import Trees
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
 from rangecast.rank.scores.combine import check_combine
+from rangecast.rank.scores.tolerances import not_tolerant
 from rangecast.rank.slabs.index import Slabs
 from rangecast.rank.verified import Verified, VerifiedScan
 
@@ -45,6 +46,23 @@ class Index(Protocol):
     @property
     def memory(self) -> int:
         """Size of its arrays in bytes."""
+
+
+@runtime_checkable
+class TolerantIndex(Protocol):
+    """Protocol of a ranking index that ranks with tolerances."""
+
+    def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
+        """Return the top k of each event in relaxed ranking, with a tolerance per attribute."""
+
+
+def best_near(index: Index, points: F64, k: int, tolerances: F64, liveness: Liveness) -> Best:
+    """Return the top k of each event; an error if there are tolerances and the index has none."""
+    if not len(tolerances):
+        return index.best(points, k, liveness=liveness)
+    if not isinstance(index, TolerantIndex):
+        raise not_tolerant(index.name)
+    return index.best_near(points, k, tolerances, liveness=liveness)
 
 
 INDEXES: dict[str, Callable[..., Index]] = {

@@ -10,6 +10,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
 from rangecast.rank.scan import Scan
 from rangecast.rank.scores.combine import check_combine
+from rangecast.rank.scores.tolerances import NO_TOLERANCES
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,24 @@ class Place:
 
 
 def explain_rank(
-    boxes: Boxes, row: int, point: F64, *, relaxed: bool = False, combine: str = "sum"
+    boxes: Boxes,
+    row: int,
+    point: F64,
+    *,
+    relaxed: bool = False,
+    combine: str = "sum",
+    tolerances: F64 = NO_TOLERANCES,
 ) -> Place:
     """Rank one subscription among all for one event."""
     check_combine(combine, relaxed=relaxed)
-    (ranked,) = Scan(boxes, combine=combine).rank(point[None], boxes.rows, relaxed=relaxed)
-    places = np.flatnonzero(ranked.rows == row)
+    scan = Scan(boxes, relaxed=relaxed, combine=combine)
+    rows, scores = scan.best_near(point[None], max(1, boxes.rows), tolerances).of(0)
+    places = np.flatnonzero(rows == row)
     if not len(places):
-        return Place(None, None, len(ranked.rows), 0, relaxed)
+        return Place(None, None, len(rows), 0, relaxed)
     index = int(places[0])
-    score = float(ranked.scores[index])
-    level = int(np.count_nonzero(ranked.scores[:index] == score))
+    score = float(scores[index])
+    level = int(np.count_nonzero(scores[:index] == score))
     return Place(index + 1, score, index, level, relaxed)
 
 

@@ -24,12 +24,13 @@ from rangecast.model.boxes import frozen
 from rangecast.model.sets.live_view import LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
-from rangecast.rank.choose import Index
+from rangecast.rank.choose import Index, best_near
 from rangecast.rank.device import NOT_ON_A_DEVICE, best_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import merge_into
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
 from rangecast.rank.scores.combine import check_combine, joined, nothing, number_of
+from rangecast.rank.scores.tolerances import NO_TOLERANCES, share_of
 from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.rank.verified import Verified, VerifiedScan
 from rangecast.rank.warmup import WarmupIndex, begin
@@ -50,6 +51,8 @@ class Query(NamedTuple):
     """`None`: points."""
     combine: str | None
     """Combination of weights in relaxed ranking; `None`: exact."""
+    tolerances: F64 = NO_TOLERANCES
+    """Tolerance of each attribute in relaxed ranking; none: empty."""
 
     @classmethod
     def of(
@@ -61,6 +64,7 @@ class Query(NamedTuple):
         combine: str,
         *,
         relaxed: bool,
+        tolerances: F64 = NO_TOLERANCES,
         on_device: bool = False,
     ) -> Query:
         """Create a query after checking its arguments; a device checks points for NaN itself."""
@@ -73,7 +77,7 @@ class Query(NamedTuple):
             is_wrong = not (lo <= hi).all()
         if is_wrong:
             raise UsageError("a span must not end before it begins, and no value may be NaN")
-        return cls(lo, hi, k, span, combine if relaxed else None)
+        return cls(lo, hi, k, span, combine if relaxed else None, tolerances)
 
     @property
     def ends(self) -> tuple[F64, F64]:
@@ -137,6 +141,7 @@ def _add_recent(
     arrival: I64,
     relaxed: bool,
     combine: int,
+    tolerances: F64,
     worth: F64,
     above: F64,
     below: F64,
@@ -178,6 +183,12 @@ def _add_recent(
                         all_hold = False
                         if not relaxed:
                             break
+                        width = tolerances[axis] if len(tolerances) else 0.0
+                        share = share_of(above[event, axis], starts, ends, width)
+                        if share > 0.0:
+                            some_hold = True
+                            weight = worth[row, axis] if worth.shape[1] else 1.0
+                            total = joined(combine, total, weight * share)
                 if some_hold if relaxed else all_hold:
                     score = total if relaxed else worth[row, 0]
                     best = max(best, score) if is_matched else score
@@ -192,7 +203,7 @@ def _add_recent_entry() -> Callable[..., None]:
     """Return the compiled entry point of the kernel, which skips type dispatch."""
     recent, event = readonly(np.empty(0, np.int64)), readonly(np.empty((1, 1)))
     out = *new_best(1, 1), new_counters(levels=0)
-    how = recent, recent, recent, False, 0, np.empty((1, 1)), event, event
+    how = recent, recent, recent, False, 0, NO_TOLERANCES, np.empty((1, 1)), event, event
     return direct(_add_recent, *how, *out)
 
 
@@ -238,7 +249,8 @@ def _compare_recent(
     else:
         worth = rows.weights
     relaxed, combine = query.combine is not None, number_of(query.combine or "sum")
-    how = rows.bounds.table, ranked.recent, ranked.arrival, relaxed, combine, worth
+    recent = rows.bounds.table, ranked.recent, ranked.arrival
+    how = *recent, relaxed, combine, query.tolerances, worth
     above, below = query.ends
     add = _add_recent_entry()
     if len(above) <= _PIECE:
@@ -254,7 +266,7 @@ def _compare_recent(
 def _best_part(part: RankedPart, liveness: Liveness, query: Query) -> Best:
     """Return the top k of a part, with its own rows."""
     if query.span is None:
-        return part.structure.best(query.lo, query.k, liveness=liveness)
+        return best_near(part.structure, query.lo, query.k, query.tolerances, liveness)
     if isinstance(part.structure, Verified | VerifiedScan):
         raise UsageError("spans can't be ranked by subscriptions with shapes")
     assert isinstance(
@@ -283,7 +295,8 @@ def _add_part(part: RankedPart, ranked: _Ranked, edit: int, query: Query, best: 
         structure = structure.interim.built or structure
     if isinstance(structure, Slabs):
         is_span = query.span is not None
-        return structure.add(best, *query.ends, is_span, liveness, ranked.arrival)
+        near = query.tolerances
+        return structure.add(best, *query.ends, is_span, liveness, ranked.arrival, near)
     its = _best_part(part, liveness, query)
     mine = best.rows, best.scores, best.counts
     merge_into(*mine, its.rows, its.scores, its.counts, part.set_rows, ranked.arrival)

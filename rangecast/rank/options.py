@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy.typing as npt
 
@@ -15,6 +16,7 @@ from rangecast.model.space import Space
 from rangecast.rank.live import Query
 from rangecast.rank.scores.adjusted import check_adjusted
 from rangecast.rank.scores.combine import Combine
+from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
 from rangecast.rank.slabs.index import Span
 
 ScoreFactors = Callable[[int, list[Id]], npt.ArrayLike]
@@ -32,6 +34,7 @@ class RankOptions:
     k: int
     relaxed: bool
     combine: Combine
+    tolerances: Tolerances | None
     span: Span | None
     score_factors: ScoreFactors | None
     factor_bounds: tuple[float, float] | None
@@ -46,12 +49,15 @@ class RankOptions:
             probabilities=self.probabilities is not None,
             score_factors=self.score_factors is not None,
         )
+        check_tolerances(self.tolerances, relaxed=self.relaxed)
         if self.factor_bounds is not None and self.score_factors is None:
             raise UsageError("factor_bounds require score_factors")
 
     def query(self, spans: tuple[F64, F64], k: int, span: Span | None, space: Space) -> Query:
         """Check the arguments and return the query."""
-        return Query.of(spans, len(space), k, span, self.combine, relaxed=self.relaxed)
+        tolerances = encode_tolerances(self.tolerances, space)
+        how: dict[str, Any] = {"relaxed": self.relaxed, "tolerances": tolerances}
+        return Query.of(spans, len(space), k, span, self.combine, **how)
 
     @property
     def columns(self) -> EventColumns:

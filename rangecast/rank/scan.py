@@ -2,7 +2,8 @@
 
 Exact: all attributes match; ordered by score. Relaxed: at least one mentioned attribute matches;
 ordered by the sum of the weights of those that match, in attribute order, or by another
-combination of them; if a subscription has several boxes, the best one counts.
+combination of them; if a subscription has several boxes, the best one counts. With a tolerance, an
+attribute near its range counts a share of its weight.
 Ties go to the subscription that arrived first, which is the lower row.
 """
 
@@ -17,6 +18,7 @@ from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.boxes import Boxes
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best
+from rangecast.rank.scores.tolerances import NO_TOLERANCES
 
 
 class Ranked(NamedTuple):
@@ -54,6 +56,15 @@ def _are_among(best: F64, k: int) -> Bool:
     return chosen
 
 
+def _shares(lo: F64, hi: F64, value: F64, tolerance: float) -> F64:
+    """Return the share of its weight that each range counts for each value; 0: it is too far."""
+    inside = (lo <= value) & (value <= hi)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gap = np.where(value < lo, lo - value, value - hi)
+        shares: F64 = np.where(inside, 1.0, np.maximum(1.0 - gap / tolerance, 0.0))
+    return shares
+
+
 class Scan:
     """Ranking by scoring all subscriptions."""
 
@@ -71,6 +82,10 @@ class Scan:
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of each event, as `rank` does, but in blocks of events."""
+        return self.best_near(points, k, NO_TOLERANCES, liveness=liveness)
+
+    def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
+        """Return the top k of each event, with a tolerance per attribute in relaxed ranking."""
         events = checked(points, self.boxes.dimensions, k)
         k = min(k, self.boxes.rows)
         rows, scores, counts = new_best(len(events), k)
@@ -80,7 +95,7 @@ class Scan:
         block = max(1, _BLOCK_BYTES // max(8, 8 * len(self.boxes.lo)))
         for first in range(0, len(events) if k else 0, block):
             some = slice(first, first + block)
-            best = np.where(alive, self._best_of_all(events[some]), -np.inf)
+            best = np.where(alive, self._best_of_all(events[some], tolerances), -np.inf)
             event, row = np.nonzero(_are_among(best, k))
             order = np.lexsort((row, -best[event, row], event))
             event, row = event[order], row[order]
@@ -90,7 +105,7 @@ class Scan:
             scores[some][event, rank] = best[event, row]
         return Best(rows, scores, counts, Work(tested=len(events) * len(self.boxes.lo)))
 
-    def _best_of_all(self, points: F64) -> F64:
+    def _best_of_all(self, points: F64, tolerances: F64) -> F64:
         """Return the score of each subscription for each event, -inf if it doesn't qualify."""
         boxes = self.boxes
         nothing, join = _JOIN[self.combine]
@@ -103,9 +118,12 @@ class Scan:
             if not self.is_relaxed:
                 qualified &= holds
                 continue
+            weight = np.ones(1) if boxes.weights is None else boxes.weights[boxes.owner, axis]
+            if len(tolerances) and tolerances[axis]:
+                share = _shares(boxes.lo[:, axis], boxes.hi[:, axis], value, tolerances[axis])
+                holds, weight = share > 0, weight * share
             holds &= boxes.mentions[:, axis]
             qualified |= holds
-            weight = np.ones(1) if boxes.weights is None else boxes.weights[boxes.owner, axis]
             total = np.where(holds, join(total, weight), total)
         best = np.where(qualified, total, -np.inf)
         if len(boxes.lo) == boxes.rows:

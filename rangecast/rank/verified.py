@@ -22,6 +22,7 @@ from rangecast.model.shapes.verification.programs import Programs, holds
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best
 from rangecast.rank.scores.combine import joined, nothing, number_of
+from rangecast.rank.scores.tolerances import NO_TOLERANCES, share_of
 from rangecast.rank.top import insert
 
 _MORE = 4
@@ -102,6 +103,7 @@ def _score(
     programs_table: I64,
     alive: Bool,
     combine: int,
+    tolerances: F64,
     weights: F64,
     points: F64,
     rows: I32,
@@ -136,12 +138,15 @@ def _score(
                     place = place_of_axis[axis]
                     if place >= 0:
                         held = holds(programs, word_of[place, int(bounds.lo[term])], at, event * d)
+                        share = 1.0 if held else 0.0
                     else:
-                        held = bounds.lo[term] <= points[event, axis] <= bounds.hi[term]
-                    if held:
+                        width = tolerances[axis] if len(tolerances) else 0.0
+                        value = points[event, axis]
+                        share = share_of(value, bounds.lo[term], bounds.hi[term], width)
+                    if share > 0.0:
                         some_hold = True
                         weight = weights[row, axis] if weights.shape[1] else 1.0
-                        total = joined(combine, total, weight)
+                        total = joined(combine, total, weight * share)
                 if some_hold:
                     best = max(best, total) if is_matched else total
                     is_matched = True
@@ -168,6 +173,10 @@ class VerifiedScan:
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of each event, best first."""
+        return self.best_near(points, k, NO_TOLERANCES, liveness=liveness)
+
+    def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
+        """Return the top k of each event, with a tolerance per attribute."""
         boxes = self.boxes
         points = checked(points, boxes.dimensions, k)
         rows, scores, counts = new_best(len(points), min(k, boxes.rows))
@@ -181,6 +190,7 @@ class VerifiedScan:
         tables = places.tables()
         tables_ = self._bounds.table, *tables[:3], tables.programs.table
         read, texts = places.readable(points)
-        _score(*tables_, alive, number_of(self.combine), weights, read, rows, scores, counts)
+        how = number_of(self.combine), tolerances, weights
+        _score(*tables_, alive, *how, read, rows, scores, counts)
         del texts  # which were read
         return Best(rows, scores, counts, Work(tested=len(points) * boxes.rows))

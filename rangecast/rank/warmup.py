@@ -10,7 +10,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.verification.places import without_places
-from rangecast.rank.choose import Index, build, choose
+from rangecast.rank.choose import Index, best_near, build, choose
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
@@ -63,6 +63,12 @@ class WarmupIndex:
         """Return the top k of each event."""
         comparisons = _DEARER * len(points) * self.boxes.lo.size
         return self.interim.answering(comparisons).best(points, k, liveness=liveness)
+
+    def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
+        """Return the top k of each event in relaxed ranking, with a tolerance per attribute."""
+        comparisons = _DEARER * len(points) * self.boxes.lo.size
+        index = self.interim.answering(comparisons)
+        return best_near(index, points, k, tolerances, liveness)
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of events with spans; wait for the kernels to compile."""

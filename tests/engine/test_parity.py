@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -42,6 +43,10 @@ EVENT = {"price": 4.0, "sector": "tech"}
 MANY = [EVENT, {"price": 15.0, "sector": "tech"}, {"size": 200.0}, {"price": 50.0}]
 TABLE = pa.table({name: [one.get(name) for one in MANY] for name in ("price", "sector", "size")})
 MATCHED = [["b", "a", "c"], ["a"], ["c"], []]
+NEAR = [
+    (one, weight * (1 - (30.0 - math.nextafter(hi, 0)) / 40.0))
+    for one, weight, hi in (("a", 2.0, 20.0), ("b", 1.0, 10.0), ("c", 1.0, 5.0))
+]
 RANKED = [[("a", 5.0), ("c", 3.0)], [("a", 5.0)], [("c", 3.0)], []]
 
 
@@ -271,6 +276,15 @@ CASES = {
         relaxed=True,
         combine="max",
         result=[("a", 2.0)],
+    ),
+    "rank with tolerances": case(
+        "rank", {"price": 30.0}, 3, relaxed=True, tolerances={"price": 40.0}, result=NEAR
+    ),
+    "rank with tolerances, exactly": case(
+        "rank", EVENT, 1, tolerances={"price": 4}, result=UsageError
+    ),
+    "rank with a tolerance of a category": case(
+        "rank", EVENT, 1, relaxed=True, tolerances={"sector": 4}, result=UsageError
     ),
     "rank by no number": case("rank", EVENT, "5", result=UsageError),
     "rank by another word": case(

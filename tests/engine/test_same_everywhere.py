@@ -91,6 +91,7 @@ ADJUSTED = {
     "factors": {"score_factors": True},
     "factors of spans": {"score_factors": True, "span": "overlap"},
     "relaxed factors": {"score_factors": True, "relaxed": True},
+    "tolerances": {"relaxed": True, "tolerances": {"price": 12.5, "volume": 40_000}},
 }
 
 
@@ -134,9 +135,8 @@ def wide(tmp_path_factory):
 
 
 def file_of(query):
-    return {"factors": "points", "relaxed factors": "points", "uncertain": "uncertain"}.get(
-        query, "spans"
-    )
+    points = dict.fromkeys(("factors", "relaxed factors", "tolerances"), "points")
+    return {**points, "uncertain": "uncertain"}.get(query, "spans")
 
 
 def adjusted_by_library(wide, query):
@@ -160,6 +160,11 @@ def adjusted_by_library(wide, query):
 def adjusted_by_shell(wide, query, cli, *more):
     options = []
     for name, value in ADJUSTED[query].items():
+        if name == "tolerances":
+            options += [
+                word for near in value.items() for word in ("--tolerance", "{}={}".format(*near))
+            ]
+            continue
         option = f"--{name.replace('_', '-')}"
         options += [option] if value is True else [option, value]
         options += ["factors.parquet"] if name == "score_factors" else []

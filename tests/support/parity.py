@@ -222,7 +222,11 @@ KINDS: tuple[Any, ...] = (
 
 
 def _params(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(value).lower() for name, value in given.items()}
+    params: dict[str, Any] = {name: str(value).lower() for name, value in given.items()}
+    if "tolerances" in params:
+        del params["tolerances"]
+        params["tolerance"] = [f"{name}={near}" for name, near in given["tolerances"].items()]
+    return params
 
 
 def _raise_rejected(found: Any, *, is_row: bool) -> None:

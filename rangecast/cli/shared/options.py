@@ -233,6 +233,15 @@ CombineOption = Annotated[
         help="With --relaxed: how the weights of matching attributes are combined to a score.",
     ),
 ]
+ToleranceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tolerance",
+        metavar="ATTRIBUTE=NUMBER",
+        help="With --relaxed: a value outside its range counts in part if it is nearer than this; "
+        "seconds for timestamps. Repeat for several attributes.",
+    ),
+]
 ExplainPlan = Annotated[
     bool, typer.Option("--explain-plan", help="Print which structure is used, and why.")
 ]

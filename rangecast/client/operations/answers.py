@@ -20,6 +20,7 @@ from rangecast.model.sets.members import Id, as_id
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.rank.scores.combine import Combine
+from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, write_tolerances
 from rangecast.results import Matches, Rankings
 
 
@@ -170,6 +171,7 @@ def rank(
     *,
     relaxed: bool = False,
     combine: Combine = "sum",
+    tolerances: Tolerances | None = None,
     ignore_unknown: bool = False,
     nan: str = "error",
 ) -> Operation[list[tuple[Id, float]]]:
@@ -178,7 +180,7 @@ def rank(
     The options are those of `rank_many`.
     """
     parts = EventParts([checked_event(event)], nan)
-    options = _rank_options(k, relaxed, combine, ignore_unknown)
+    options = _rank_options(k, relaxed, combine, tolerances, ignore_unknown)
     answers = yield from _ranked(client, parts, options, is_strict=False)
     if isinstance(answers[0], RangecastError):
         raise answers[0]
@@ -193,6 +195,7 @@ def rank_many(
     *,
     relaxed: bool = False,
     combine: Combine = "sum",
+    tolerances: Tolerances | None = None,
     ignore_unknown: bool = False,
     nan: str = "error",
     id: str | None = None,  # noqa: A002
@@ -203,22 +206,28 @@ def rank_many(
     relaxed   one matching attribute is enough, and the score is the sum of the weights of the
               matching ones
     combine   how a relaxed ranking combines these weights: "sum", "product", "min" or "max"
+    tolerances   in a relaxed ranking, distance by attribute below which a value outside its range
+                 still counts, as in `Engine.rank_many`
     ignore_unknown   ignore fields that are not attributes of the space
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
     id               the column of the ids of events, if it isn't `id`
     keep             columns of events that `table()` of the result has, too
     """
-    options = _rank_options(k, relaxed, combine, ignore_unknown)
+    options = _rank_options(k, relaxed, combine, tolerances, ignore_unknown)
     parts = yield from _parts(client, events, nan, id, keep)
     answers = yield from _ranked(client, parts, options, is_strict=True)
     return rankings_of(answers, parts.labels())
 
 
-def _rank_options(k: int, relaxed: bool, combine: str, ignore_unknown: bool) -> dict[str, Any]:
+def _rank_options(
+    k: int, relaxed: bool, combine: str, tolerances: Tolerances | None, ignore_unknown: bool
+) -> dict[str, Any]:
+    check_tolerances(tolerances, relaxed=relaxed)
     return {
         "k": check_integer("k", k),
         "relaxed": flag("relaxed", relaxed),
         "combine": combine,
+        "tolerance": write_tolerances(tolerances or {}),
         "ignore_unknown": flag("ignore_unknown", ignore_unknown),
     }
 

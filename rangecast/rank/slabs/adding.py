@@ -125,6 +125,7 @@ def add_exact_one(
 def add_relaxed(
     table: I64,
     combine: int,
+    tolerances: F64,
     points: F64,
     set_rows: I32,
     died: I64,
@@ -149,6 +150,7 @@ def add_relaxed(
         some = last - first
         out = room.rows[:some], room.scores[:some], room.counts[:some]
         liveness = set_rows, died, edit, dead_bits
-        search_relaxed(table, combine, points[first:last], *liveness, room.floors, *out, counters)
+        query = table, combine, tolerances, points[first:last]
+        search_relaxed(*query, *liveness, room.floors, *out, counters)
         into = rows[first:last], scores[first:last], counts[first:last]
         merge_into(*into, *out, set_rows, arrival)

@@ -33,6 +33,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 from rangecast.rank.scores.combine import number_of
+from rangecast.rank.scores.tolerances import NO_TOLERANCES
 from rangecast.rank.slabs.adding import add_exact, add_exact_one, add_relaxed
 from rangecast.rank.slabs.exact import search_exact, search_exact_one
 from rangecast.rank.slabs.layout import lay_out
@@ -70,13 +71,20 @@ class Slabs:
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event."""
+        if self.relaxed:
+            return self.best_near(points, k, NO_TOLERANCES, liveness=liveness)
         events = checked(points, self.dimensions, k)
-        if not self.relaxed:
-            return self._exact(events, events, k, liveness, is_span=False)
+        return self._exact(events, events, k, liveness, is_span=False)
+
+    def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best of each event in relaxed ranking, with a tolerance per attribute."""
+        assert self.relaxed
+        events = checked(points, self.dimensions, k)
         search = search_relaxed_one if len(events) == 1 else search_relaxed
         rows, scores, counts = new_best(len(events), min(k, self.rows))
         counters = new_counters(levels=0)
-        arguments = self.layout.table, self._combine, events, *liveness, _no_floors(len(events))
+        how = self._combine, tolerances
+        arguments = self.layout.table, *how, events, *liveness, _no_floors(len(events))
         search(*arguments, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
@@ -96,7 +104,14 @@ class Slabs:
         return self._exact(above, below, k, liveness, is_span=True)
 
     def add(
-        self, best: Best, above: F64, below: F64, is_span: bool, liveness: Liveness, arrival: I64
+        self,
+        best: Best,
+        above: F64,
+        below: F64,
+        is_span: bool,
+        liveness: Liveness,
+        arrival: I64,
+        tolerances: F64 = NO_TOLERANCES,
     ) -> Work:
         """Add to the k best of events in other rows of a set those of this index; return the work.
 
@@ -107,7 +122,7 @@ class Slabs:
         counters = new_counters(levels=0)
         others = *liveness, arrival, best.rows, best.scores, best.counts, counters
         if self.relaxed:
-            add_relaxed(self.layout.table, self._combine, above, *others)
+            add_relaxed(self.layout.table, self._combine, tolerances, above, *others)
         else:
             add = _add_one() if len(above) == 1 else add_exact
             add(self.layout.table, above, below, is_span, *others)

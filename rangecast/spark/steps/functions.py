@@ -37,6 +37,7 @@ from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
 from rangecast.rank.answerer import RankQuery
 from rangecast.rank.result import check_k
+from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
 from rangecast.spark.columns import (
     ERROR,
     ERROR_TYPE,
@@ -155,6 +156,7 @@ def register_rank(
     *,
     relaxed: bool = False,
     combine: str = "sum",
+    tolerances: Tolerances | None = None,
     name: str = "rangecast",
     event_id: str = "id",
     event_type: str = "bigint",
@@ -173,6 +175,8 @@ def register_rank(
     relaxed         one attribute is enough; by the sum of the weights that hold
     combine         what of these weights a relaxed ranking is by: their "sum", "product", "min" or
                     "max"
+    tolerances      in a relaxed ranking, distance by attribute below which a value outside its
+                    range still counts: weight * (1 - distance / tolerance)
     event_id        the column that names an event, for the table function
     event_type      the type of that column, "bigint" or "string": Spark asks for it beforehand
     rejected        "error": a row that can't be used fails the job; "column": the array becomes a
@@ -183,13 +187,16 @@ def register_rank(
     """
     _need_functions()
     check_k(k)
+    check_tolerances(tolerances, relaxed=relaxed)
+    near = tuple(encode_tolerances(tolerances, space).tolist())
     form = _form(event_id, event_type, rejected)
     if isinstance(subscriptions, Prepared):
         check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
         prepared = subscriptions
     else:
         prepared = prepare_rank(session, subscriptions, space, relaxed=relaxed, combine=combine)
-    sharded = prepared.answerer.fitted(partial(replace, asked=RankQuery(k)))
+    query = RankQuery(k, tolerances=near)
+    sharded = prepared.answerer.fitted(partial(replace, asked=query))
     made = [
         session.udf.register(f"{name}_rank", _column_function(prepared, sharded, rejected, nan)),
         session.udtf.register(

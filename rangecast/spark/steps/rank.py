@@ -29,6 +29,7 @@ from rangecast.rank.result import check_k
 from rangecast.rank.scores.adjusted import check_adjusted
 from rangecast.rank.scores.combine import check_combine
 from rangecast.rank.scores.factors import FactorTable, read_factors
+from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
 from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
 from rangecast.spark.lifetime import release_with_frame
@@ -55,6 +56,7 @@ def rank(
     *,
     relaxed: bool = False,
     combine: str = "sum",
+    tolerances: Tolerances | None = None,
     span: Span | None = None,
     probabilities: bool = False,
     score_factors: Any = None,
@@ -75,6 +77,8 @@ def rank(
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_rank` gave
     relaxed         one matching attribute is enough; by the sum of the matching weights
     combine         how a relaxed ranking combines these weights: "sum", "product", "min" or "max"
+    tolerances      in a relaxed ranking, distance by attribute below which a value outside its
+                    range still counts: weight * (1 - distance / tolerance)
     span            values may be spans, which a subscription must "overlap" or "contain": columns
                     <attribute>_lo and <attribute>_hi, or arrays of two
     probabilities   values lie in their spans with a probability, <attribute>_probability; by score
@@ -100,6 +104,8 @@ def rank(
     check_index(index)
     need_one_of("output", output, OUTPUTS)
     check_combine(combine, relaxed=relaxed)
+    check_tolerances(tolerances, relaxed=relaxed, index=index)
+    near = tuple(encode_tolerances(tolerances, space).tolist())
     check_adjusted(
         relaxed=relaxed,
         span=span,
@@ -115,7 +121,8 @@ def rank(
             raise UsageError(
                 "probabilities and score factors don't work with prepared subscriptions"
             )
-    asked = RankQuery(k, axis, span, probabilities, _factors(score_factors, events, event_id))
+    factors = _factors(score_factors, events, event_id)
+    asked = RankQuery(k, axis, span, probabilities, factors, near)
     columns = asked.columns
     if asked.factors is not None:
         columns = columns._replace(factor_events=Places(asked.factors.events))

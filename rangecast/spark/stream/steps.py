@@ -32,6 +32,7 @@ from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.result import check_k
 from rangecast.rank.scores.combine import check_combine
+from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.filter import PassThroughQuery
 from rangecast.spark.steps.match import OUTPUTS, match_query
@@ -172,6 +173,7 @@ class RankStep(AnswerStep):
     k: int = 10
     relaxed: bool = False
     combine: str = "sum"
+    tolerances: Tolerances = field(default_factory=dict)
     max_per_second: int | None = None
     """Within a batch."""
     time_attribute: str | None = None
@@ -182,8 +184,10 @@ class RankStep(AnswerStep):
         check_k(self.k)
         check_rank_index(self.index)
         check_combine(self.combine, relaxed=self.relaxed)
+        check_tolerances(self.tolerances, relaxed=self.relaxed, index=self.index)
+        near = tuple(encode_tolerances(self.tolerances, self.space).tolist())
         axis = time_axis(self.space, self.max_per_second, self.time_attribute)
-        self._asked = RankQuery(self.k, axis)
+        self._asked = RankQuery(self.k, axis, tolerances=near)
         check_device_index(self.device, self.index)
         make = partial(
             RankAnswerer.of,

@@ -18,6 +18,7 @@ from rangecast.cli.shared.options import (
     SpaceFile,
     Span,
     SubscriptionsFile,
+    ToleranceOption,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def rank(
         ),
     ] = False,
     combine: CombineOption = "sum",
+    tolerance: ToleranceOption = None,
     span: Annotated[
         Span | None,
         typer.Option(
@@ -105,12 +107,19 @@ def rank(
     from rangecast.rank.rate_limit import RateLimiter, time_axis
     from rangecast.rank.scores.adjusted import check_adjusted
     from rangecast.rank.scores.combine import check_combine
+    from rangecast.rank.scores.tolerances import (
+        check_tolerances,
+        encode_tolerances,
+        read_tolerances,
+    )
 
     if time_attribute is not None and max_per_second is None:
         raise UsageError(
             f"--time-attribute {time_attribute} requires a limit, such as --max-per-second 5000"
         )
     check_combine(combine, relaxed=relaxed)
+    tolerances = read_tolerances(tolerance or [])
+    check_tolerances(tolerances, relaxed=relaxed, index=index)
     check_adjusted(
         relaxed=relaxed,
         span=span,
@@ -122,6 +131,7 @@ def rank(
         "k": k,
         "relaxed": relaxed,
         "combine": combine,
+        "tolerances": tolerances,
         "max_per_second": max_per_second,
         "span": span,
         "probabilities": probabilities,
@@ -131,7 +141,8 @@ def rank(
 
     def make(boxes: Boxes, where: Space, table: FactorTable | None) -> RankAnswerer:
         axis = time_axis(where, max_per_second, time_attribute)
-        wanted = replace(asked, time_axis=axis, factors=table)
+        near = tuple(encode_tolerances(tolerances, where).tolist())
+        wanted = replace(asked, time_axis=axis, factors=table, tolerances=near)
         how: dict[str, Any] = {"relaxed": relaxed, "combine": combine, "asked": wanted}
         return RankAnswerer.of(boxes, index, **how, at_once=not on.is_spark, device=device)
 

@@ -14,6 +14,7 @@ from rangecast.cli.shared.options import (
     OneEvent,
     SpaceFile,
     SubscriptionsFile,
+    ToleranceOption,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def why(
         typer.Option("--relaxed", help="Explain the rank by the weights of matching attributes."),
     ] = False,
     combine: CombineOption = "sum",
+    tolerance: ToleranceOption = None,
 ) -> None:
     """Show each attribute of an event beside the condition of a subscription, and its rank.
 
@@ -51,11 +53,25 @@ def why(
     from rangecast.cli.shared.one_event import event_query
     from rangecast.model.explain import explain_match
     from rangecast.rank.explain import explain_rank
+    from rangecast.rank.scores.tolerances import (
+        check_tolerances,
+        encode_tolerances,
+        read_tolerances,
+    )
 
+    tolerances = read_tolerances(tolerance or [])
+    check_tolerances(tolerances, relaxed=relaxed)
     with event_query(event, subscriptions, space, events, options, is_row=is_row) as asked:
         row = _row_of(asked.boxes.ids, subscription)
         explanation = explain_match(asked.space, asked.boxes, row, asked.point, asked.values)
-        rank = explain_rank(asked.boxes, row, asked.point, relaxed=relaxed, combine=combine)
+        rank = explain_rank(
+            asked.boxes,
+            row,
+            asked.point,
+            relaxed=relaxed,
+            combine=combine,
+            tolerances=encode_tolerances(tolerances, asked.space),
+        )
         facts = {
             "subscription": explanation.subscription,
             "matches": explanation.matches,

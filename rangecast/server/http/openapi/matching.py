@@ -311,6 +311,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
                 "How a relaxed ranking combines the weights.",
                 enum=["sum", "product", "min", "max"],
             ),
+            "tolerance": listed(
+                text(examples=["price=5"]),
+                "In a relaxed ranking, the distance below which a value outside its range counts "
+                "in part, as ATTRIBUTE=NUMBER; seconds for timestamps.",
+            ),
             **_UNKNOWN,
         },
     ),

@@ -6,16 +6,17 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from rangecast.errors import RangecastError, for_interface
 from rangecast.kernels.arrays import F64
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.arguments import check_integer
+from rangecast.rank.scores.tolerances import read_tolerances
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.encoding import code_of, encoded
@@ -104,15 +105,18 @@ async def rank(
     k: int = 10,
     relaxed: bool = False,
     combine: str = "sum",
+    tolerance: Annotated[list[str], Query()] = [],  # noqa: B006
     ignore_unknown: bool = False,
 ) -> Response:
     """Return the top k subscriptions of each event, with their scores; nothing is stored.
 
     `k` times the number of events is at most 1,000,000. `combine`: how a relaxed ranking combines
-    weights: `sum`, `product`, `min` or `max`.
+    weights: `sum`, `product`, `min` or `max`. `tolerance`, as in `price=5`, once per attribute:
+    distance below which a value outside its range counts in part.
     """
     check_integer("k", k, 1, 10_000)
-    options: Any = {"relaxed": relaxed, "combine": combine}
+    tolerances = read_tolerances(tolerance)
+    options: Any = {"relaxed": relaxed, "combine": combine, "tolerances": tolerances}
 
     def best(index: SpaceIndex, points: F64) -> list[list[dict[str, Any]]]:
         if k * len(points) > MAX_PAIRS:

@@ -30,6 +30,7 @@ from rangecast.notify.line.tables import POSITION
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.scores.combine import check_combine
+from rangecast.rank.scores.tolerances import check_tolerances, encode_tolerances
 from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchOutcome, BatchRunner
@@ -230,6 +231,7 @@ class _Build:
             k=settings.k,
             relaxed=settings.relaxed,
             combine=settings.combine,
+            tolerances=settings.tolerances,
             max_per_second=settings.max_per_second,
             time_attribute=settings.time_attribute,
             **how,
@@ -348,6 +350,9 @@ def _check_steps(settings: Settings, space: Space) -> None:
                 check_device_index(step.device, step.index)
                 key = "combine"
                 check_combine(step.combine, relaxed=step.relaxed)
+                key = "tolerances"
+                check_tolerances(step.tolerances, relaxed=step.relaxed, index=step.index)
+                encode_tolerances(step.tolerances, space)
                 key = "time_attribute"
                 time_axis(space, step.max_per_second, step.time_attribute)
             elif isinstance(step, NotifyStep):

@@ -97,6 +97,9 @@ class RankStep(Step, tag="rank"):
     k: Annotated[Count, takes("a whole number")] = 10
     relaxed: Annotated[bool, takes("true or false")] = False
     combine: Combine = "sum"
+    tolerances: Annotated[dict[str, float], takes("a table such as { price = 5 }")] = field(
+        default_factory=dict
+    )
     max_per_second: Annotated[Count | None, takes("a whole number")] = None
     time_attribute: Annotated[str | None, takes("the name of a timestamp attribute")] = None
     keep: Keep = ()
