@@ -225,6 +225,10 @@ class BoardEngine(ABC):
         self, before: Any, old: dict[int, float], new: dict[int, float]
     ) -> MessageColumns: ...
 
+    def quiet_range(self, slot: int) -> tuple[float, float]:
+        """Return the least and the largest y of an object that change nobody's list."""
+        raise UsageError("a quiet range is for a board without a space\n  hint: leave out space=")
+
     @abstractmethod
     def plan(self, slots: list[int]) -> tuple[str, str]:
         """Return how changes of these objects are painted, and why."""

@@ -227,6 +227,15 @@ class Board(InterestSet):
         at, ys, _ = self.engine.columns([slot])
         return Object(name, self.engine.positions(at)[0], self._signed(float(ys[0])))
 
+    def quiet_range(self, object_id: Id) -> tuple[float, float]:
+        """Return the widest range of values around an object's that changes nobody's list.
+
+        Both ends belong to it. It holds until another object or an interest changes.
+        """
+        ends = self.engine.quiet_range(self._objects.row(object_id))
+        lo, hi = sorted(map(self._signed, ends))
+        return lo, hi
+
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
         """Return all objects, in the format of the constructor: id, position or attributes, value,
         arrival.

@@ -87,6 +87,7 @@ BOARD_NOT_REMOTE = {
     **dict.fromkeys(
         ("lists", "mismatches", "list_table"), "to check a board; `board[id]` has a list"
     ),
+    "quiet_range": "it holds until the next change, which may be on its way",
     **dict.fromkeys(("objects", "table"), "a board may be larger than a client's memory; `best`"),
     **dict.fromkeys(("save", "open"), "the server keeps it"),
 }

@@ -184,6 +184,11 @@ class LineEngine(BoardEngine):
         painter, index = self._painter, self.index
         return MessageColumns(*painter.paint_batch(self.objects, before, index, slots, olds, ys))
 
+    def quiet_range(self, slot: int) -> tuple[float, float]:
+        y, _ = self.key(slot)
+        least = self._painter.quiet_from(self.objects, self.index, slot)
+        return (y, y) if math.isnan(least) else (least, math.inf)
+
     def plan(self, slots: list[int]) -> tuple[str, str]:
         return "line", "there is one attribute, the position: staircases of at most k steps"
 

@@ -16,6 +16,7 @@ from rangecast.notify.line.batch import BETTER, SAME, WORSE, paint_batch, sweep_
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.objects import Objects
 from rangecast.notify.line.paint import EVENT, paint_changes
+from rangecast.notify.line.quiet import quiet_from
 from rangecast.notify.line.staircase import ROOM, Scratch
 from rangecast.notify.line.tree import Frontier
 from rangecast.notify.messages import Outbox, Work
@@ -73,6 +74,11 @@ class Painter:
             )
 
         return self._drained(paint, len(which))
+
+    def quiet_from(self, objects: Objects, interests: Interests, slot: int) -> float:
+        """Return the least value from which on an object is in no list; NaN if it is in one."""
+        tables = self._scratch.table, self._frontier.table
+        return quiet_from(objects.table, interests.table, slot, self._k, *tables)
 
     def paint_batch(
         self,
