@@ -233,18 +233,9 @@ class Engine(LiveSet):
         The options are those of `rank_many`; the position of the event is 0.
         """
         view = self._view
-        options = RankOptions(
-            k,
-            relaxed,
-            combine,
-            tolerances,
-            span,
-            score_factors,
-            factor_bounds,
-            probabilities,
-            max_per_second,
-            time_attribute,
-        )
+        weights = k, relaxed, combine, tolerances
+        adjusted = span, score_factors, factor_bounds, probabilities
+        options = RankOptions(*weights, *adjusted, max_per_second, time_attribute)
         if options.columns.spans:
             values_of(event)
             points = encode_events(
@@ -304,18 +295,9 @@ class Engine(LiveSet):
         keep             event columns to include in `table()` of the result
         """
         view = self._view
-        options = RankOptions(
-            k,
-            relaxed,
-            combine,
-            tolerances,
-            span,
-            score_factors,
-            factor_bounds,
-            probabilities,
-            max_per_second,
-            time_attribute,
-        )
+        weights = k, relaxed, combine, tolerances
+        adjusted = span, score_factors, factor_bounds, probabilities
+        options = RankOptions(*weights, *adjusted, max_per_second, time_attribute)
         ids, points = encode_events(
             events,
             self.space,
