@@ -81,4 +81,4 @@ def quiet_from(
         else:
             quiet = middle
     bits[0] = _flipped(quiet)
-    return value[0]
+    return float(value[0])
