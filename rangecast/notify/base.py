@@ -226,7 +226,7 @@ class BoardEngine(ABC):
     ) -> MessageColumns: ...
 
     def quiet_range(self, slot: int) -> tuple[float, float]:
-        """Return the least and the largest y of an object that change nobody's list."""
+        """Return the least and the largest y of an object that change no list."""
         raise UsageError("a quiet range is for a board without a space\n  hint: leave out space=")
 
     @abstractmethod

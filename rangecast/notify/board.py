@@ -228,7 +228,7 @@ class Board(InterestSet):
         return Object(name, self.engine.positions(at)[0], self._signed(float(ys[0])))
 
     def quiet_range(self, object_id: Id) -> tuple[float, float]:
-        """Return the widest range of values around an object's that changes nobody's list.
+        """Return the widest range of values around an object's that changes no list.
 
         Both ends belong to it. It holds until another object or an interest changes.
         """

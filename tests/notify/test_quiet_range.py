@@ -1,4 +1,4 @@
-"""Quiet ranges: values of an object that change nobody's list, as wide as they can be."""
+"""Quiet ranges: values of an object that change no list, as wide as they can be."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Values of an object that change nobody's list: the condition that its source can evaluate.
+"""Values of an object that change no list: the condition that its source can evaluate.
 
 A list has the values of its objects. So an object in some list has no other quiet value. One that
 is in none stays out of all lists while its key is worse than the k-th of every interest around it:
