@@ -1,6 +1,9 @@
 """Growth on Spark: what preparing and answering cost for more subscriptions, and for more events.
 
-    python -m benchmarks spark-growth --sizes 1000000 10000000 --max-worker-memory 1000000000
+    python -m benchmarks spark-growth --budget 480
+
+Sizes ascend from a million subscriptions to 50 million; one that would take longer than what is
+left of the budget, by the time of the one before it, is left out.
 
 Boxes on 3 attributes become smaller as they become more, so that an event has one match in the mean
 whatever the size: what grows is what size costs beyond the matches themselves. All CPU is given
@@ -11,6 +14,7 @@ takes for itself at its peak. Some events of each size are verified by comparing
 from __future__ import annotations
 
 import argparse
+import time
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -88,12 +92,23 @@ def grow(session: Any, given: argparse.Namespace) -> None:
     answered(warm, 50_000)
     warm.release()
     first: tuple[float, float] | None = None
-    for count in given.sizes:
+    began, last = time.perf_counter(), None
+    for count in sorted(given.sizes):
+        start = time.perf_counter()
+        left = given.budget - (start - began)
+        needed = 0.0 if last is None else last * count
+        if needed > left:
+            console.print(
+                f"{count:,} subscriptions: left out, as they would take about {needed:,.0f} s, and "
+                f"{left:,.0f} of {given.budget:,} s are left: give a larger --budget",
+                markup=False,
+            )
+            break
         boxes = subscriptions(session, count)
         prepare = partial(prepare_match, max_worker_memory=given.max_worker_memory)
         prepared, built = measure(session, partial(prepare, session, boxes, SPACE))
         answered(prepared, 10_000)
-        for asked in (given.events, *(given.more_events if count == given.sizes[0] else ())):
+        for asked in (given.events, *(given.more_events if first is None else ())):
             pairs, done = measure(session, partial(answered, prepared, asked))
             costs = built.cpu / count, done.cpu / asked
             first = first or costs
@@ -109,6 +124,7 @@ def grow(session: Any, given: argparse.Namespace) -> None:
             verify(session, boxes, prepared)
             console.print(f"verified: all matches of {VERIFIED} events", markup=False)
         prepared.release()
+        last = (time.perf_counter() - start) / count
 
 
 def main(arguments: list[str]) -> None:
@@ -121,11 +137,12 @@ def main(arguments: list[str]) -> None:
         description=about + more,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 10_000_000, 50_000_000])
+    parser.add_argument("--budget", type=int, default=480, metavar="SECONDS")
     parser.add_argument("--max-worker-memory", type=int, default=10**9)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--more-events", type=int, nargs="*", default=[])
-    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--verify", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args(arguments)
     session = get_session(app="growth")
     grow(session, given)

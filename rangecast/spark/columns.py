@@ -7,6 +7,7 @@ from inspect import signature
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
@@ -201,7 +202,17 @@ def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> S
                 f"column {name!r} can't be kept: the result already has a column of that name"
             )
     reject_dots(keep)
-    return StructType([data.schema[name] for name in dict.fromkeys(keep)])
+    kept = StructType([data.schema[name] for name in dict.fromkeys(keep)])
+    for column in kept:
+        try:
+            arrow_schema(StructType([column]))
+        except PySparkTypeError:
+            raise UsageError(
+                f"column {column.name!r} of events has the type {column.dataType.simpleString()}, "
+                "which can't be kept\n  expected: a type that Spark hands to Python workers\n"
+                f"  hint: make a text of it: cast({column.name} as string)"
+            ) from None
+    return kept
 
 
 def _plain(kind: DataType) -> str:

@@ -29,7 +29,7 @@ ONE = Space([Number("price")])
 CHEAP = {"id": [7, 9], "filter": ["price < 10", "price is null"]}
 
 
-@pytest.mark.parametrize("name", ["shards", "functions", "ranking in SQL"])
+@pytest.mark.parametrize("name", ["shards", "functions", "ranking in SQL", "track"])
 def test_what_holds_on_every_session_holds_here(spark, name):
     CHECKS[name](spark)
 

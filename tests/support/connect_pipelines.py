@@ -27,6 +27,7 @@ from rangecast.spark import (
     run_stream,
 )
 from rangecast.store.commits import read_committed
+from tests.support import track_driver
 
 BOUNDS = {f"s{place}": (7 * place % 90, 7 * place % 90 + 5 + place) for place in range(30)}
 """Ranges of prices."""
@@ -190,6 +191,13 @@ def second(session, folder: Path) -> None:
         load(folder, _STREAM).run(session)
     assert not session.streams.active
     assert views(session) == of_dead, "views stay behind"
+
+    tracks, batches = folder / "of-tracks", track_driver.batches_of(5)[:2]
+    tracks.mkdir()
+    for number, rows in enumerate(batches):
+        track_driver.write_batch(tracks, number, rows)
+        track_driver.run(session, tracks)
+    track_driver.check(tracks, batches)
 
     objects = session.createDataFrame([(1, 0.5, 1.0), (2, 0.7, 2.0)], "id long, " + _PLACED)
     interests = session.createDataFrame([(7, 0.0, 1.0)], _INTERESTS)

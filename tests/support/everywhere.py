@@ -10,7 +10,17 @@ import random
 import sys
 import time
 
-from rangecast import Engine, Number, Space, String
+from rangecast import (
+    Digest,
+    Engine,
+    Notifier,
+    Number,
+    Policy,
+    Space,
+    String,
+    Timestamp,
+    Tracker,
+)
 from rangecast.cover import CoverSet
 from rangecast.merge import Summary
 from rangecast.spark import (
@@ -23,6 +33,7 @@ from rangecast.spark import (
     rank,
     register_match,
     register_rank,
+    track,
 )
 
 SYMBOLS = ["ann", "bob", "çé", "it's", None]
@@ -187,6 +198,33 @@ def check_ranking_in_sql(session):
     assert rows == of_python.collect()
 
 
+def check_track(session):
+    tracked = Space([Timestamp("at"), Number("price")])
+    rows = [
+        {"id": one, "name": name, "at": f"2026-01-31T09:{one % 60:02}:00Z", "price": price}
+        for one, price, name, _ in EVENTS
+    ]
+    columns = "id bigint, name string, at string, price double"
+    events = session.createDataFrame([tuple(row.values()) for row in rows], columns)
+    filters = [("low", "price < 50", 0), ("high", "price > 40", 1)]
+    subscriptions = session.createDataFrame(filters, "id string, filter string, seq long")
+    policy = Policy(throttle=(3, "10 min"), digest=Digest(at="09:30"))
+    how = {"key": "name", "policies": {"low": policy}}
+    found = track(events, subscriptions, tracked, buckets=3, **how).collect()
+    engine = Engine(tracked)
+    for one, text, _ in filters:
+        engine.subscribe(one, text)
+    tracker, notifier = Tracker(engine, key="name", time="at"), Notifier(policies={"low": policy})
+    ordered = sorted(rows, key=lambda row: (row["at"], row["id"]))
+    told = notifier.take([*tracker.update_many(ordered), *tracker.flush()])
+    told += [*notifier.advance(tracker.watermark), *notifier.close()]
+    expected = [(one.id, some.id, some.window) for some in told for one in some.transitions]
+    assert notifier.dropped
+    assert sorted(map(str, expected)) == sorted(
+        str((row["id"], row["notification"], row["window"])) for row in found
+    )
+
+
 CHECKS = {
     "match": check_match,
     "shards": check_shards,
@@ -195,6 +233,7 @@ CHECKS = {
     "merge": check_merge,
     "functions": check_functions,
     "ranking in SQL": check_ranking_in_sql,
+    "track": check_track,
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,9 @@ from rangecast.spark.shipped import ShippedObject, ship
 from rangecast.spark.steps.prepared import Subscriptions, gathered_set, loaded
 from rangecast.spark.steps.query import EventQuery
 from rangecast.spark.steps.shards.sharded_set import Settings
+from rangecast.track.delivery.notifications import table_of as notifications_table
+from rangecast.track.delivery.notifier import Notifier
+from rangecast.track.delivery.policies import Policy
 from rangecast.track.moments import Length, moment_of
 from rangecast.track.rules import Rule
 from rangecast.track.tracker import Tracker
@@ -70,10 +74,30 @@ class TrackSettings(NamedTuple):
     lateness: Length | None = None
     inside: bool = False
     accuracy: str | Mapping[str, str] | None = None
+    policy: Policy | None = None
+    policies: Mapping[Id, Policy] | None = None
 
     def tracker(self, engine: Engine) -> Tracker:
         """Return a new tracker."""
-        return Tracker(engine, **self._asdict())
+        names = [name for name in self._fields if name not in ("policy", "policies")]
+        return Tracker(engine, **{name: getattr(self, name) for name in names})
+
+    def notifier(self) -> Notifier | None:
+        """Return a new notifier; `None` without policies."""
+        if self.policy is None and not self.policies:
+            return None
+        return Notifier(self.policy, self.policies)
+
+    def check_buckets(self, buckets: int) -> None:
+        """Reject a digest by count in several buckets."""
+        if buckets < 1:
+            raise UsageError(f"buckets must be a whole number, at least 1; given: {buckets!r}")
+        policies = [self.policy or Policy(), *(self.policies or {}).values()]
+        if buckets > 1 and any(one.digest and one.digest.count for one in policies):
+            raise UsageError(
+                "a digest by count counts the transitions of all objects, and they are dealt into "
+                f"{buckets} buckets\n  hint: give buckets=1, or a digest at a time"
+            )
 
     def columns(self, space: Space) -> list[str]:
         """Return the event columns besides those of the space; reject invalid settings."""
@@ -143,6 +167,8 @@ def track(
     after: Length | None = None,
     inside: bool = False,
     accuracy: str | Mapping[str, str] | None = None,
+    policy: Policy | None = None,
+    policies: Mapping[Id, Policy] | None = None,
     event_id: str = "id",
     allow_missing: bool = False,
     ignore_unknown: bool = False,
@@ -155,6 +181,8 @@ def track(
     key, time       columns of events: the object, and the timestamp that orders its events; of
                     several at one time the one with the smallest id counts
     rule, rules, after, inside, accuracy   as `rangecast.Tracker` takes them
+    policy, policies   as `rangecast.Notifier` takes them; each row then has its notification and
+                    the window of its digest, too
     event_id        the column that names an event
     allow_missing, ignore_unknown, nan   as `match` takes them
     buckets         parts that the objects are dealt into: a worker holds the events of one
@@ -165,8 +193,18 @@ def track(
             "\n  hint: pass a TrackStep to run_stream"
         )
     settings = TrackSettings(
-        key, only_timestamp(space, time), rule, rules, after, None, inside, accuracy
+        key,
+        only_timestamp(space, time),
+        rule,
+        rules,
+        after,
+        None,
+        inside,
+        accuracy,
+        policy,
+        policies,
     )
+    settings.check_buckets(buckets)
     boxes, known = whole_set(subscriptions, space)
     query = track_query(
         events,
@@ -180,7 +218,7 @@ def track(
     session = query.session
     engine, shipped_space = ship(session, engine_of(boxes, known)), ship(session, known)
     frame = query.answer(TimedQuery(shipped_space, known.axis(settings.time)))
-    schema = track_schema(frame.schema, key, boxes.ids.type)
+    schema = track_schema(frame.schema, settings, boxes.ids.type)
     found = track_frame(frame, engine, settings, schema, nan=nan, buckets=buckets)
 
     def release() -> None:
@@ -221,11 +259,11 @@ def track_query(
     return EventQuery.of(events.withColumn(ROW, row), space, taken=(), keep=[ROW, *more], **options)
 
 
-def track_schema(answers: StructType, key: str, ids: pa.DataType) -> StructType:
+def track_schema(answers: StructType, settings: TrackSettings, ids: pa.DataType) -> StructType:
     """Return the schema of transitions; `ids` is the type of subscription ids."""
     row = answers[ROW].dataType
     assert isinstance(row, StructType)
-    has_texts = isinstance(row[key].dataType, StringType)
+    has_texts = isinstance(row[settings.key].dataType, StringType)
     kinds = {
         "event": answers["event"].dataType,
         "subscription": LongType() if pa.types.is_integer(ids) else StringType(),
@@ -237,6 +275,8 @@ def track_schema(answers: StructType, key: str, ids: pa.DataType) -> StructType:
         "number": LongType(),
         "id": StringType(),
     }
+    if settings.notifier() is not None:
+        kinds |= {"notification": StringType(), "window": StringType()}
     return StructType([StructField(name, kind) for name, kind in kinds.items()])
 
 
@@ -247,8 +287,6 @@ def key_of(key: str) -> Column:
 
 def bucket_of(key: str, buckets: int) -> Column:
     """Return the bucket of an object."""
-    if buckets < 1:
-        raise UsageError(f"buckets must be a whole number, at least 1; given: {buckets!r}")
     return F.pmod(F.xxhash64(key_of(key).cast("string")), F.lit(buckets)).cast("int")
 
 
@@ -274,9 +312,10 @@ def track_frame(
             first = chunk.column(TIME)[0].as_py()  # earlier events have been taken
             if first is not None:
                 parts.append(tracker.advance(moment_of(first)))
-        if newest is not None:
-            parts.append(tracker.advance(moment_of(newest + 1)))
-        return table_of(parts, written)
+        end = None if newest is None else moment_of(newest + 1)
+        if end is not None:
+            parts.append(tracker.advance(end))
+        return table_of(parts, written, settings.notifier(), end, closing=True)
 
     known = frame.filter(key_of(settings.key).isNotNull())
     newest = known.agg(F.max(TIME).alias(_NEWEST))
@@ -300,7 +339,23 @@ def take(tracker: Tracker, events: pa.RecordBatch, nan: str) -> Transitions:
     return tracker.update_points(columns[0], encoded.points, events.column("event"), *columns[1:])
 
 
-def table_of(parts: Iterable[Transitions], schema: pa.Schema) -> pa.Table:
-    """Return transitions as rows of a frame."""
+def table_of(
+    parts: Iterable[Transitions],
+    schema: pa.Schema,
+    notifier: Notifier | None,
+    moment: datetime | None,
+    *,
+    closing: bool = False,
+) -> pa.Table:
+    """Return transitions as rows of a frame: all of them, or those that a notifier delivers.
+
+    moment    no earlier transition will come
+    closing   whether open digests are delivered, whatever their time
+    """
+    if notifier is not None:
+        due = [one for part in parts for one in notifier.take(part)]
+        due += [] if moment is None else notifier.advance(moment)
+        due += notifier.close() if closing else []
+        return notifications_table(due).cast(schema)
     tables = [part.table().cast(schema) for part in parts if len(part)]
     return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()

@@ -22,6 +22,7 @@ from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
 from rangecast.spark.stream.pipeline.toml_file import takes
 from rangecast.spark.stream.sinks.base import MOMENTS, Batch, Commit, Sink, SinkTable, no_commit
+from rangecast.spark.stream.sinks.column_types import SHAPES, reject_types
 from rangecast.spark.stream.sources import (
     Options,
     ReadRows,
@@ -87,7 +88,8 @@ class KafkaSource(ReadRows, tag="kafka"):
 class Topic(Sink):
     """A topic of Kafka: the whole row as JSON, with headers that tell repeats.
 
-    key   the column that is the message's key: "event", or "subscription" for rows of pairs
+    key   the column that is the message's key: "event"; "subscription" of pairs, transitions and
+          covered subscriptions; "key" of transitions; "object" of a step `notify`
     """
 
     def __init__(
@@ -105,6 +107,15 @@ class Topic(Sink):
     def check(self, session: SparkSession) -> None:
         need_kafka(session)
 
+    def check_columns(self, columns: StructType) -> None:
+        if self._key not in columns.names:
+            raise UsageError(
+                f"{self.name}: the rows have no column {self._key!r} to be the key\n"
+                f"  expected: one of {', '.join(columns.names)}\n"
+                "  hint: take another key; pairs (output = 'rows') have a subscription"
+            )
+        reject_types(columns, SHAPES, self.name)
+
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         messages = messages_of_rows(rows, self._key, batch)
         messages.write.format("kafka").options(**self._options).save()
@@ -113,12 +124,6 @@ class Topic(Sink):
 
 def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
     """Return rows as messages: key, value and headers."""
-    if key not in rows.columns:
-        raise UsageError(
-            f"Kafka: the rows have no key column {key!r}; they have: "
-            f"{', '.join(rows.columns)}\n  hint: write pairs, with output = 'rows', or use "
-            "another key"
-        )
     values = (batch.stream, batch.number, batch.version)
     headers = [
         F.struct(F.lit(name).alias("key"), F.lit(str(value)).cast("binary").alias("value"))
@@ -137,7 +142,7 @@ class KafkaSink(SinkTable, tag="kafka"):
     made = Topic
     servers: Annotated[str, takes("host:port, separated by commas")]
     topic: Annotated[str, takes("the name of a topic")]
-    key: Literal["event", "subscription"] = "event"
+    key: Literal["event", "subscription", "key", "object"] = "event"
     options: Annotated[Options, takes("a table of strings and numbers, for Spark's writer")] = (
         field(default_factory=dict)
     )

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from rangecast.errors import RejectedRow, RejectedRowError, UsageError
 from rangecast.model.io.atomic import write_whole
@@ -64,6 +65,10 @@ class NotifyRunner:
         for sink in self._all_sinks():
             sink.check(session)
         kind = pa.string() if dict(events.dtypes)["id"] == "string" else pa.int64()
+        messages = self._board_schema.files.message_schema(kind)
+        columns = from_arrow_schema(messages.append(pa.field("arrival", pa.int64())))
+        for sink in self._sinks:
+            sink.check_columns(columns)
         self._lists = self.closing.enter_context(self._opened(session, kind))
 
     def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from rangecast.cover.batch import covered_by
 from rangecast.errors import UsageError
@@ -22,23 +24,29 @@ from rangecast.store.commits import BATCH_JOB
 Report = Callable[[BatchOutcome], None]
 
 
-def write_covered(
-    session: SparkSession, of: Subscriptions, sinks: Sequence[Sink], name: str, report: Report
-) -> None:
-    """Write what covers each subscription: subscription, covered_by (null: it is kept)."""
+class SetRows(NamedTuple):
+    """Rows of a step, and the set that they are of."""
+
+    table: pa.Table
+    version: int
+    subscriptions: int
+    seconds: float
+    """That it took to find them."""
+
+
+def covered_rows(of: Subscriptions) -> SetRows:
+    """Return what covers each subscription: subscription, covered_by (null: it is kept)."""
     began = time.perf_counter()
     version = of.latest()
     boxes, _ = whole(of, version)
     above = covered_by(boxes)
     ids = as_spark_ids(boxes.ids)
     table = pa.table({"subscription": ids, "covered_by": ids.take(pa.array(above, mask=above < 0))})
-    _write(session, table, version, boxes.rows, sinks, name, report, began)
+    return SetRows(table, version, boxes.rows, time.perf_counter() - began)
 
 
-def write_merged(
-    session: SparkSession, merged: MergedSet, sinks: Sequence[Sink], name: str, report: Report
-) -> None:
-    """Write the union of a set as ranges on the curve: start, end."""
+def merged_rows(merged: MergedSet, name: str) -> SetRows:
+    """Return the union of a set as ranges on the curve: start, end."""
     began = time.perf_counter()
     version = merged.of.latest()
     summary = merged.summary(version)
@@ -50,26 +58,29 @@ def write_merged(
         )
     columns = {"start": ranges.starts, "end": ranges.ends}
     table = pa.table({key: pa.array(some.astype(np.int64)) for key, some in columns.items()})
-    _write(session, table, version, len(summary), sinks, name, report, began)
+    return SetRows(table, version, len(summary), time.perf_counter() - began)
 
 
-def _write(
-    session: SparkSession,
-    table: pa.Table,
-    version: int,
-    subscriptions: int,
-    sinks: Sequence[Sink],
-    name: str,
-    report: Report,
-    began: float,
+def check_set_rows(session: SparkSession, rows: SetRows, sinks: Sequence[Sink]) -> None:
+    """Reject rows that a sink can't hold, before anything is written."""
+    columns = from_arrow_schema(rows.table.schema)
+    for sink in sinks:
+        sink.check(session)
+        sink.check_columns(columns)
+
+
+def write_set_rows(
+    session: SparkSession, rows: SetRows, sinks: Sequence[Sink], name: str, report: Report
 ) -> None:
+    """Write the rows of a step to its sinks."""
+    began = time.perf_counter()
+    table, version, subscriptions, seconds = rows
     batch = Batch(f"{BATCH_JOB} {uuid4()}", 0, version, subscriptions)
-    rows = session.createDataFrame(table)
+    frame = session.createDataFrame(table)
     with ExitStack() as closing:
         for sink in sinks:
-            sink.check(session)
             sink.open(batch.stream, closing)
-        for commit in [sink.write(rows, batch) for sink in sinks]:
+        for commit in [sink.write(frame, batch) for sink in sinks]:
             commit({"rows": table.num_rows})
     report(
         BatchOutcome(
@@ -80,7 +91,7 @@ def _write(
             matches=0,
             rejected=0,
             rejected_edits=0,
-            seconds=time.perf_counter() - began,
+            seconds=seconds + time.perf_counter() - began,
             steps={name: table.num_rows},
         )
     )

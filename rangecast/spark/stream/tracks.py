@@ -6,6 +6,7 @@
         state.json      stream, batch, version of the set, newest event; the files of this batch
         <name>          the tracker of a bucket
         <name>.parquet  its transitions in this batch
+        <name>.json     the state of its policies
 
 The workers write the trackers and transitions of a batch under new names, then `state.json` names
 them: that commits the batch, whatever crashes. If it is run again, its transitions are read, not
@@ -62,6 +63,8 @@ from rangecast.spark.stream.sets import whole
 from rangecast.spark.stream.sinks.base import Batch
 from rangecast.spark.stream.steps import AnswerStep, is_good, query_options
 from rangecast.store.commits import BATCH_JOB
+from rangecast.track.delivery.notifier import Notifier
+from rangecast.track.delivery.policies import Policy
 from rangecast.track.moments import Length, length_of, moment_of
 from rangecast.track.rules import Rule
 from rangecast.track.saved import load_tracker
@@ -113,6 +116,7 @@ class TrackStep(AnswerStep):
     """When objects enter and leave subscriptions: event, subscription, transition, key, ...
 
     key, time, rule, rules, after, lateness, inside, accuracy   as `rangecast.Tracker` takes them
+    policy, policies   as `rangecast.Notifier` takes them: rows then have notification and window
     state     folder of the trackers, on a file system that the driver and all workers mount; a
               batch job needs none
     buckets   parts that the objects are dealt into, each with a tracker
@@ -128,6 +132,8 @@ class TrackStep(AnswerStep):
     lateness: Length | None = None
     inside: bool = False
     accuracy: str | Mapping[str, str] | None = None
+    policy: Policy | None = None
+    policies: Mapping[Id, Policy] | None = None
     state: str | PathLike[str] | None = None
     buckets: int = BUCKETS
 
@@ -148,7 +154,10 @@ class TrackStep(AnswerStep):
             self.lateness,
             self.inside,
             self.accuracy,
+            self.policy,
+            self.policies,
         )
+        self._track.check_buckets(self.buckets)
         self.keep = self._track.columns(self.space)
         self._nan = "error"
         self._sets: dict[int, _SetVersion] = {}
@@ -177,11 +186,11 @@ class TrackStep(AnswerStep):
 
     def columns(self, answers: StructType) -> StructType:
         ids = self._sets[max(self._sets)].boxes.ids.type
-        return track_schema(answers, self.key, ids)
+        return track_schema(answers, self._track, ids)
 
     def finish(self, frame: DataFrame, batch: Batch, held: ExitStack) -> DataFrame:
         set_ = self._held(frame.sparkSession, batch.version)
-        schema = track_schema(frame.schema, self.key, set_.boxes.ids.type)
+        schema = track_schema(frame.schema, self._track, set_.boxes.ids.type)
         frame = frame.persist()
         held.callback(frame.unpersist)
         good = frame.filter(is_good())
@@ -266,7 +275,7 @@ class TrackStep(AnswerStep):
         latest = good.filter(key_of(self.key).isNotNull()).agg(F.max(TIME)).collect()[0][0]
         newest = max([*known, *([] if latest is None else [latest])], default=None)
         lateness = length_of("lateness", self.lateness, min=0)
-        watermark = None if newest is None or lateness is None else newest - lateness
+        moment = None if newest is None else newest - (lateness or 0)
         edited: frozenset[Id] = frozenset()
         if before is not None and before.version != batch.version:
             edited = _edited(whole(self.subscriptions, before.version), (set_.boxes, set_.space))
@@ -277,7 +286,7 @@ class TrackStep(AnswerStep):
             set_.engine,
             self._track,
             edited,
-            watermark,
+            moment,
             arrow_schema(schema),
             self._nan,
         )
@@ -320,7 +329,8 @@ class _BatchTask:
     engine: ShippedObject
     settings: TrackSettings
     edited: frozenset[Id]
-    watermark: int | None
+    moment: int | None
+    """Time of the newest event of all objects, less the lateness."""
     schema: pa.Schema
     nan: str
 
@@ -336,15 +346,28 @@ class _BatchTask:
         none = pa.array([], pa.large_string()), np.zeros((0, len(tracker.engine.space)))
         parts = [tracker.update_points(*none, pa.array([], pa.int64()))]  # takes edits
         parts += [take(tracker, some, self.nan) for some in chunks_of(there)]
-        if self.watermark is not None:
-            parts.append(tracker.advance(moment_of(self.watermark)))
-        found = table_of(parts, self.schema)
+        moment = None if self.moment is None else moment_of(self.moment)
+        if moment is not None and self.settings.lateness is not None:
+            parts.append(tracker.advance(moment))
         name = f"{self.batch:09}-{bucket:05}-{uuid4().hex}"
+        notifier = self._notifier(bucket)
+        found = table_of(parts, self.schema, notifier, moment)
+        if notifier is not None:
+            notifier.save(f"{self.folder}/{name}.json")
         tracker.save(f"{self.folder}/{name}")
         if found.num_rows:
             pq.write_table(found, f"{self.folder}/{name}.parquet")
         report = {"bucket": [bucket], "name": [name], "rows": [found.num_rows]}
         return pa.table(report, arrow_schema(_REPORT))
+
+    def _notifier(self, bucket: int) -> Notifier | None:
+        """Return the notifier of a bucket, with the policies of now."""
+        new = self.settings.notifier()
+        path = Path(self.folder, f"{self.trackers[bucket]}.json") if self.trackers else None
+        if new is None or path is None or not path.exists():
+            return new
+        policies = {name: new.saved()[name] for name in ("policy", "policies")}
+        return Notifier.restored({**json.loads(path.read_bytes()), **policies})
 
 
 def _edited(old: tuple[Boxes, Space], new: tuple[Boxes, Space]) -> frozenset[Id]:
@@ -372,7 +395,8 @@ def _texts(boxes: Boxes, space: Space) -> dict[Id, Any]:
 
 def _remove_others(folder: Path, state: _State) -> None:
     """Remove trackers of earlier batches, and of tasks that failed or ran twice."""
-    needed = {_STATE, *state.trackers, *(f"{name}.parquet" for name in state.trackers)}
+    needed = {_STATE, *state.trackers}
+    needed |= {f"{name}{end}" for name in state.trackers for end in (".parquet", ".json")}
     for path in folder.iterdir():
         if path.name in needed:
             continue

@@ -62,8 +62,8 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         ("rangecast.batch", b"3"),
         ("rangecast.version", b"12"),
     ]
-    with pytest.raises(UsageError, match=r"no key column 'subscription'.*\n.*pairs"):
-        messages_of_rows(answers, "subscription", batch)
+    with pytest.raises(UsageError, match=r"no column 'subscription' to be the key\n.*\n.*pairs"):
+        Topic("localhost:9092", "matches", key="subscription").check_columns(answers.schema)
 
 
 def drive(module, folder, servers, *arguments, code):

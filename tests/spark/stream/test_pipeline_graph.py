@@ -277,9 +277,9 @@ def test_a_stream_of_updates_over_a_space(spark, board):
 MISTAKES = [
     (
         step("match", 'input = "event"') + sink("o"),
-        r"step\[0\].input: there is no 'event': did you",
+        r"step\[0\].input: unknown 'event': did you",
     ),
-    (step("match", 'subscriptions = "x"') + sink("o"), r"step\[0\].subscriptions: there is no 'x'"),
+    (step("match", 'subscriptions = "x"') + sink("o"), r"step\[0\].subscriptions: unknown 'x'"),
     (
         step("filter") + sink("o"),
         r"step\[0\].summary: there is no possible input\n  expected: a step of",
@@ -291,20 +291,24 @@ MISTAKES = [
     ),
     (
         step("match", name="events") + sink("o"),
-        r"step\[0\].name: source\[0\] has the name",
+        r"step\[0\].name: source\[0\] already has the name",
     ),
     (step("cover") + sink("o"), r"source\[0\]: its events aren't used by any step"),
     (
         step("match", 'input = "f"') + step("filter", name="f") + sink("o"),
-        r"step\[0\].input: there is",
+        r"step\[0\].input: unknown 'f'",
     ),
-    (step("rank", 'combine = "max"') + sink("o"), r"step\[0\].combine: weights are combined in"),
+    (step("rank", 'combine = "max"') + sink("o"), r"step\[0\].combine: weights are only co"),
     (
         step("rank", 'max_per_second = 1\ntime_attribute = "time"') + sink("o"),
         r"step\[0\].time_attribute: .*'time'",
     ),
-    (step("match") + sink("o") + sink("o"), r"sink\[0\].path: .*o is given twice"),
-    (step("merge") + KAFKA, r"sink\[0\]: Kafka only takes results about events"),
+    (step("match") + sink("o") + sink("o"), r"sink\[0\].path: .*o is used twice"),
+    (step("merge") + KAFKA, r"sink\[0\]: the rows of a step `merge` have no key for Kafka"),
+    (
+        step("track", 'key = "name"') + KAFKA + 'key = "object"\n',
+        r"sink\[0\].key: the rows have no column 'object'\n  expected: 'event' or 'subsc.*'key'",
+    ),
     (
         step("match", 'output = "arrays"') + KAFKA + 'key = "subscription"\n',
         r"sink\[0\].key: the rows have no column 'subscription'\n  expected: 'event'",

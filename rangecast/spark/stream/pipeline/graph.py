@@ -191,18 +191,29 @@ def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
                 "  hint: use a separate path for each"
             )
         if isinstance(sink, KafkaSink):
-            step = graph.nodes[_sink_of(graph, f"sink[{index}]", sink)].step
-            if not isinstance(step, MatchStep | RankStep | FilterStep | TrackStep):
+            keys = _keys(graph.nodes[_sink_of(graph, f"sink[{index}]", sink)].step)
+            if not keys:
                 yield (
-                    f"sink[{index}]: Kafka only takes results about events\n"
-                    "  expected: from = a step of type match, rank, filter or track"
+                    f"sink[{index}]: the rows of a step `merge` have no key for Kafka\n"
+                    "  hint: write them to a folder or a table"
                 )
-            pairs = isinstance(step, RankStep | TrackStep) or (
-                isinstance(step, MatchStep) and step.output == "rows"
-            )
-            if sink.key == "subscription" and not pairs:
+            elif sink.key not in keys:
+                expected = " or ".join(map(repr, keys))
                 at = f"sink[{index}].key"
-                yield f"{at}: the rows have no column 'subscription'\n  expected: 'event'"
+                yield f"{at}: the rows have no column {sink.key!r}\n  expected: {expected}"
+
+
+def _keys(step: AnyStep) -> tuple[str, ...]:
+    """Return the columns of a step's rows that can be the keys of messages."""
+    if isinstance(step, NotifyStep):
+        return ("object",)
+    if isinstance(step, CoverStep):
+        return ("subscription",)
+    if isinstance(step, TrackStep):
+        return ("event", "subscription", "key")
+    if isinstance(step, FilterStep) or (isinstance(step, MatchStep) and step.output == "arrays"):
+        return ("event",)
+    return ("event", "subscription") if isinstance(step, MatchStep | RankStep) else ()
 
 
 def described(graph: Graph) -> list[str]:

@@ -53,7 +53,12 @@ from rangecast.spark.stream.pipeline.settings import (
 from rangecast.spark.stream.pipeline.settings import Subscriptions as SetTable
 from rangecast.spark.stream.pipeline.toml_file import read_toml
 from rangecast.spark.stream.run import EditStream, EventStream, Runner, run_all
-from rangecast.spark.stream.set_rows import write_covered, write_merged
+from rangecast.spark.stream.set_rows import (
+    check_set_rows,
+    covered_rows,
+    merged_rows,
+    write_set_rows,
+)
 from rangecast.spark.stream.sets import (
     CoveredSet,
     FixedSet,
@@ -132,13 +137,18 @@ class Pipeline:
             answered = [flow for name, flow in flows.items() if name not in feeding]
             run_all(answered, stream.trigger, drains)
             return
-        for name, runner in runners.items():
-            self._answer_once(build, name, runner)
+        rows_of_sets = {}
         for name, node in self.graph.nodes.items():
             if node.sinks and isinstance(node.step, CoverStep):
-                write_covered(session, build.set_of(node.takes), self.sinks[name], name, report)
-            if node.sinks and isinstance(node.step, MergeStep):
-                write_merged(session, build.merged(name), self.sinks[name], name, report)
+                rows_of_sets[name] = covered_rows(build.set_of(node.takes))
+            elif node.sinks and isinstance(node.step, MergeStep):
+                rows_of_sets[name] = merged_rows(build.merged(name), name)
+        for name, rows in rows_of_sets.items():
+            check_set_rows(session, rows, self.sinks[name])
+        for name, runner in runners.items():
+            self._answer_once(build, name, runner)
+        for name, rows in rows_of_sets.items():
+            write_set_rows(session, rows, self.sinks[name], name, report)
 
     def _runner(self, build: _Build, source: str, report: Report) -> Runner:
         set_ = self.settings.rejected

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, field
 
@@ -28,6 +28,7 @@ from rangecast.spark.stream.sinks.base import (
 from rangecast.spark.stream.sinks.delta import Delta
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES
 from rangecast.spark.stream.sources import Files, Options, Rate, TableSource
+from rangecast.track.delivery.policies import Policy
 from rangecast.track.rules import Rule
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ else:
     Output = Literal[*OUTPUTS]
 
 
+T = TypeVar("T")
 Count = Annotated[int, Meta(ge=1)]
 Column = Annotated[str, takes("the name of a column")]
 Keep = Annotated[tuple[Column, ...], takes("a list of columns")]
@@ -159,6 +161,13 @@ class TrackStep(Step, kw_only=True, tag="track"):
     rules: Annotated[list[Fields], takes("tables, each with a subscription and its rule")] = field(
         default_factory=list
     )
+    policy: Annotated[Fields, takes("a table such as { throttle = [3, '1 h'] }")] = field(
+        default_factory=dict
+    )
+    """Of the delivery of all subscriptions that have none of their own."""
+    policies: Annotated[list[Fields], takes("tables, each with a subscription and its policy")] = (
+        field(default_factory=list)
+    )
     after: Annotated[str | None, takes("a length of time, such as '1 h'")] = None
     lateness: Annotated[str | None, takes("a length of time, such as '30 s'")] = None
     inside: Annotated[bool, takes("true or false")] = False
@@ -174,30 +183,41 @@ class TrackStep(Step, kw_only=True, tag="track"):
 
     def settings(self, space: Space) -> TrackSettings:
         """Return the arguments of its trackers; reject what can't work."""
-        own = {}
-        for one in self.rules:
-            if not isinstance(one.get("subscription"), str | int):
-                raise UsageError("each rule must name its subscription")
-            own[one["subscription"]] = _rule({k: v for k, v in one.items() if k != "subscription"})
         found = TrackSettings(
             self.key,
             only_timestamp(space, self.time),
-            _rule(self.rule),
-            own,
+            _read("rule", Rule.of, self.rule),
+            _by_subscription("rule", Rule.of, self.rules),
             self.after,
             self.lateness,
             self.inside,
             self.accuracy,
+            _read("policy", Policy.of, self.policy) if self.policy else None,
+            _by_subscription("policy", Policy.of, self.policies),
         )
         found.columns(space)
+        found.check_buckets(self.buckets)
         return found
 
 
-def _rule(given: Fields) -> Rule:
+def _read(name: str, read: Callable[[Fields], T], given: Fields) -> T:
     try:
-        return Rule.of(given)
+        return read(given)
     except TypeError as error:
-        raise UsageError(f"a rule can't be read: {error}") from None
+        raise UsageError(f"a {name} can't be read: {error}") from None
+
+
+def _by_subscription(
+    name: str, read: Callable[[Fields], T], given: Sequence[Fields]
+) -> dict[str | int, T]:
+    """Return what each table has for the subscription that it names."""
+    found = {}
+    for table in given:
+        if not isinstance(table.get("subscription"), str | int):
+            raise UsageError(f"each {name} must name its subscription; given: {table}")
+        fields = {key: value for key, value in table.items() if key != "subscription"}
+        found[table["subscription"]] = _read(name, read, fields)
+    return found
 
 
 AnyStep = MatchStep | RankStep | FilterStep | CoverStep | MergeStep | NotifyStep | TrackStep

@@ -24,6 +24,7 @@ from rangecast.errors import FileError, UsageError
 from rangecast.model.validation.flags import flag
 from rangecast.spark.columns import arrow_schema, need_among
 from rangecast.spark.stream.pipeline.toml_file import Table, takes
+from rangecast.spark.stream.sinks.column_types import SHAPES, reject_types
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES, join_lines, join_parquet
 from rangecast.spark.stream.sinks.written import (
     LocalFolder,
@@ -141,6 +142,7 @@ class _Batches(Sink):
                     "batch number in the folder's name\n"
                     "  hint: rename it with `columns` of the source"
                 )
+        reject_types(columns, SHAPES, self.name)
         check_partitions(columns, self._partition_by, self.name)
 
     def has(self, number: int) -> bool:
@@ -189,6 +191,7 @@ class Folder(_Batches, FileSink):
         names = {file.name for file in files}
         if not files:  # readers learn the columns from a file without rows
             none = arrow_schema(target.columns).empty_table().drop_columns(self._partition_by)
+            none = none.cast(target.file_schema(none.schema))
             folder = partition_folder(self._partition_by, [None] * len(self._partition_by))
             with target.place.create(f"{folder}{_NO_ROWS}") as file:
                 pq.write_table(none, file)

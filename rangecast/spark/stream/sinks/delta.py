@@ -34,6 +34,7 @@ from rangecast.spark.stream.sinks.base import (
     partition_columns,
     with_ids,
 )
+from rangecast.spark.stream.sinks.column_types import ONLY_SPARK, SHAPES, reject_types
 from rangecast.spark.stream.sinks.delta_rules import TableRules
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES, join_parquet
 from rangecast.spark.stream.sinks.written import LocalFolder, Target, WrittenFile
@@ -118,6 +119,7 @@ class Delta(FileSink):
         with self._errors():
             table = self._table()
             rules = self._rules(table)
+        reject_types(columns, (*ONLY_SPARK, *SHAPES), self.name)
         check_partitions(columns, self._partition_by, self.name)
         if rules is not None:
             rules.check(_with_table_ids(columns, table), self.name)

@@ -23,6 +23,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from rangecast.errors import UsageError
 from rangecast.spark.columns import arrow_ids, arrow_schema
+from rangecast.spark.stream.sinks.column_types import spark_footer
 
 COUNTS = ("events", "matches", "rows", "rejected")
 _FILE = {
@@ -98,6 +99,12 @@ class Target(NamedTuple):
     """Of the sink, for errors."""
     by_folder: bool = False
     """Whether files lie in folders named by their values of `partition_by`."""
+
+    def file_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of a file, with Spark's types where Parquet lacks them."""
+        held = [column for column in self.columns if column.name not in self.partition_by]
+        footer = spark_footer(StructType(held))
+        return schema if footer is None else schema.with_metadata(footer)
 
 
 class WrittenFile(NamedTuple):
@@ -331,7 +338,7 @@ class _File:
                 names = self._target.partition_by
                 name = f"{partition_folder(names, self.written.partition)}{name}"
             self._sink = self._target.place.create(name)
-            schema = self._held[0].schema
+            schema = self._target.file_schema(self._held[0].schema)
             self._writer = pq.ParquetWriter(self._sink, schema, **encodings(schema))
             self.written = self.written._replace(name=name)
         table = pa.Table.from_batches(self._held)
@@ -349,7 +356,18 @@ def _as_written(rows: pa.RecordBatch, field: StructField) -> pa.Array:
         return column.cast(pa.list_(arrow_ids(field.dataType.elementType)))
     if "timestamp" in field.dataType.simpleString():  # Spark gives it the zone of the session
         return column.cast(arrow_schema(StructType([field])).field(0).type)
-    return column
+    return column.cast(_nullable(column.type)) if pa.types.is_nested(column.type) else column
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """Return a nested type whose fields may be null, as they are where the whole is null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    return kind
 
 
 def _matches(good: pa.RecordBatch) -> int:
