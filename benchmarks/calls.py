@@ -70,7 +70,7 @@ def run(report: Report, *, quick: bool) -> None:
     report.table(Table("Matching", [*headings, "best peer", "us", "x best peer"], matched))
     report.table(_encoded(rounds))
     report.table(_ranked(rounds, quick=quick))
-    headings = ["workload", "structure", "engine", "times", "at most"]
+    headings = ["workload", "structure bytes", "engine bytes", "times the structure", "at most"]
     report.table(Table("Bytes per subscription", headings, memory))
     report.table(calls_threads.threads(*shared, seconds=0.1 if quick else 1.0))
     report.table(calls_threads.tasks(*shared[1:], rounds=rounds))

@@ -5,7 +5,8 @@
 
 Numbers are compared by table, row and heading. A heading says whether more is better: ratios to a
 peer and rates are, seconds and bytes aren't; what it doesn't say isn't compared. Ratios to a peer
-of the same run mean most: both runs had the machine of their own minute.
+of the same run mean most: both runs had the machine of their own minute. Times of the wall aren't
+compared: other work on the machine changes them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from rangecast.report.markdown import Table
 
 WORSE = 1.2
 """How many times worse is worth a complaint."""
-_MORE = re.compile(r"^x |/s$|a second$|per second$|^times ours$")
-_LESS = re.compile(r"(^|\b)(ns|us|ms|s)(\b|$)|bytes|\bCPU\b|\bMB\b")
-_NEVER = re.compile(r"expected|at most|spread")
+_MORE = re.compile(r"^x |/s$|a second$|per second$|^times ours$|^of the structure's rate$")
+_LESS = re.compile(
+    r"(^|\b)(ns|us|ms|s)(\b|$)|bytes|\bCPU\b|\bMB\b|"
+    r"^times untouched|^times as much$|^times the structure$"
+)
+_NEVER = re.compile(r"expected|at most|at least|spread|^wall\b")
 
 
 class Number(NamedTuple):

@@ -49,6 +49,7 @@ from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.notify.base import BoardOptions, MessageColumns
 from rangecast.notify.choose import board_engine
+from rangecast.notify.compiling import warn_before_compiling
 from rangecast.notify.interest_set import InterestSet
 from rangecast.notify.messages import Messages
 from rangecast.notify.new_interests import NewInterests, Regions
@@ -117,6 +118,7 @@ class Board(InterestSet):
             epsilon,
             sketch,
         )
+        warn_before_compiling()
         super().__init__(board_engine(options))
         self.space = space
         self.upper_bound_attribute = upper_bound_attribute

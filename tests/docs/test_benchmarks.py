@@ -311,3 +311,50 @@ def test_what_is_worse_than_in_an_earlier_run_is_named(tmp_path):
     table = compare.complaints(tmp_path / "before", tmp_path / "page.md")
     assert [row[-1] for row in table.rows] == ["1.25", "1.25", "1.67"]
     assert compare.complaints(tmp_path, tmp_path / "page.md") is None
+
+
+CALLS = """
+## Matching
+
+| workload | structure us | of the structure's rate | at least | x best peer |
+| --- | ---: | ---: | ---: | ---: |
+| W1 | 2.0 | 0.60 | 0.5 | 5.0 |
+
+## The top 20
+
+| | batch us | times untouched | at most | rank us | times untouched |
+| --- | ---: | ---: | ---: | ---: | ---: |
+| 100 edits | 1.0 | 1.2 | 1.3 | 40.0 | 1.1 |
+
+## Bytes
+
+| workload | structure bytes | times the structure |
+| --- | ---: | ---: |
+| W1 | 80.0 | 1.4 |
+
+## Threads
+
+| call | wall us, 1 thread | times as fast | processor us, 8 threads | times as much |
+| --- | ---: | ---: | ---: | ---: |
+| match | 20.0 | 1.9 | 11.0 | 1.0 |
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "heading"),
+    [
+        ("0.60", "0.45", "of the structure's rate"),
+        ("5.0 |", "4.0 |", "x best peer"),
+        ("1.2 |", "1.5 |", "times untouched"),
+        ("| 1.1 |", "| 1.4 |", "times untouched (2)"),
+        ("| 1.4 |", "| 1.8 |", "times the structure"),
+        ("| 1.0 |\n", "| 1.3 |\n", "times as much"),
+        ("20.0", "60.0", None),
+        ("1.9", "0.9", None),
+        ("| 1.3 |", "| 2.3 |", None),
+    ],
+)
+def test_a_ratio_of_calls_that_is_a_fifth_worse_is_named(before, after, heading):
+    assert CALLS.count(before) == 1
+    found = [number.heading for number, *_ in compare.worse(CALLS, CALLS.replace(before, after))]
+    assert found == ([] if heading is None else [heading])

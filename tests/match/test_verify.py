@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FileError
+from rangecast.kernels import ahead
+from rangecast.match import warmup
 from rangecast.match.verification import claims
 from rangecast.match.verification.verify import verify
 from rangecast.model.encoding.events import encode_events
@@ -69,6 +71,16 @@ def lists(rows):
     return pa.record_batch(
         {"event": list(found), "subscriptions": pa.array(list(found.values()), kind)}
     )
+
+
+def test_a_result_is_verified_before_kernels_are_compiled(monkeypatch):
+    def built(*_):
+        raise AssertionError("this would wait for kernels")
+
+    monkeypatch.setattr(warmup, "build", built)
+    monkeypatch.setattr(ahead, "must_wait", lambda *_: True)
+    assert judged(pairs(ANSWER)).holds
+    assert judged(pairs(ANSWER[1:])).missing_pairs == 1
 
 
 def judged(*batches, sets=None, show=5):

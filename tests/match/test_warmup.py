@@ -272,6 +272,25 @@ def test_from_an_empty_cache_nothing_is_compiled_before_the_first_answer(tmp_pat
     assert done.stdout == f"[2, 501] {best} 1 0.0 [-9, -9, -9]\n", done.stderr
 
 
+BOARD = """
+from rangecast.notify import Board
+
+board = Board(2, objects={"id": [1, 2], "position": [1.0, 2.0], "value": [3.0, 4.0]})
+board.subscribe("a", 0, 5)
+board.set_value(1, 9.0)
+"""
+
+
+def test_a_board_from_an_empty_cache_says_at_once_what_it_waits_for(tmp_path):
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "RANGECAST_COMPILE": ""}
+    command = [sys.executable, "-c", BOARD]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        process.kill()  # compiling takes half a minute
+    assert "compiling kernels of boards" in line
+    assert "rangecast precompile notify" in line
+
+
 def test_no_process_is_started_where_kernels_could_not_be_kept_or_must_come_first(monkeypatch):
     class Kernel:
         overloads = ()

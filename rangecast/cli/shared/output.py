@@ -5,6 +5,7 @@ All of it goes to stderr, except that a summary as JSON goes to stdout where no 
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,9 @@ def compiling(*, quiet: bool) -> Iterator[Compiling]:
         if not quiet:
             console.print(_COMPILING)
 
+    logging.getLogger(
+        "rangecast.notify.compiling"
+    ).disabled = True  # the command reports it instead
     with noticing(tell) as listener:
         yield listener
 

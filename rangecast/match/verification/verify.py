@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I64, Bool
-from rangecast.match.choose import build
 from rangecast.match.verification.claims import BLOCK, Claims, Findings, Version, rows_of
+from rangecast.match.warmup import begin
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import Events
 from rangecast.model.sets.ids import Places
@@ -119,7 +119,7 @@ def verify(
             elsewhere = (read.version == _NOWHERE) & (len(sets) > 1)
             if not (mine | elsewhere).any():
                 continue
-            version = Version(build(boxes, index), numbers[number])
+            version = Version(begin(boxes, index)[0], numbers[number])
             for first, points in _blocks(events(space)):
                 span = slice(first, first + len(points))
                 _compare(read.claims, version, points, mine[span], first, findings, show)

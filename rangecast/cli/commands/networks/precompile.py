@@ -132,9 +132,17 @@ def _rank(made: Workload) -> None:
     answer(RankAnswerer.of(boxes), boxes.dimensions)
     engine = Engine(made.space)
     engine.subscribe_many(boxes)
-    for relaxed in (False, True):
-        for points in (made.points, made.points[:1]):
-            engine.rank_points(points, 3, relaxed=relaxed)
+    for edited in (
+        0,
+        2,
+        boxes.rows // 5,
+    ):  # by the first part, by the newest rows, by a second part
+        some = boxes.take(range(edited))
+        engine.unsubscribe_many(some.ids.to_pylist())
+        engine.subscribe_many(some)
+        for relaxed in (False, True):
+            for points in (made.points, made.points[:1]):
+                engine.rank_points(points, 3, relaxed=relaxed)
 
 
 def _cover(made: Workload) -> None:
