@@ -7,7 +7,7 @@ but a bitmap with the indexes of the previous view, and are created by the first
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from rangecast.device.live import DeviceSet
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, has_nan
 from rangecast.kernels.bundle import Bundle
+from rangecast.kernels.callbacks import address_of
 from rangecast.kernels.jit import jit
 from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
@@ -37,6 +38,7 @@ from rangecast.match.values.index import Values
 from rangecast.match.warmup import WarmupIndex
 from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.shapes.verification.candidates import verify_one
+from rangecast.model.shapes.verification.places import Places
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
@@ -66,53 +68,67 @@ def _join(
     out_offsets[len(offsets) - 1] = at
 
 
+class _Prepared(NamedTuple):
+    """Calls that answer single events of a view."""
+
+    match: SingleEvent
+    unsettled: list[Index]
+    """Indexes that may still get faster."""
+    texts: Places | None
+    """Places that read the texts of events, if any does."""
+    kept: tuple[Bundle[Any], ...]
+    """Arrays that the calls read."""
+
+
 def match_one_live(view: View, points: F64) -> I32:
     """Return the live rows that match one event, (1, d) and contiguous; reject NaN.
 
     Work isn't counted. The first call on a view prepares the calls for later ones.
     """
     if not view.single_event:
-        calls: list[Any] = [_prepared(view, points.shape[1])]
-        if view.verifier is not None and view.verifier.has_words:
-            needed = view.verifier.bundles(view.rows.bounds, view.count)
-            texts = view.verifier.places if view.verifier.places.has_texts else None
-            calls.append((single_event(verify_one, *needed), texts))
-        view.single_event[:] = calls
-    match, unsettled = view.single_event[0]
-    if len(view.single_event) == 1:
+        view.single_event[:] = [_prepared(view, points.shape[1])]
+    match, unsettled, texts, _ = view.single_event[0]
+    if texts is None:
         rows: I32 = match(points, NO_ROWS)
     else:
-        verify, texts = view.single_event[1]
-        if texts is None:
-            rows = match(points, NO_ROWS)
-            rows = verify(points, rows) if len(rows) else rows
-        else:
-            read, alive = texts.readable(points)
-            rows = verify(read, match(read, NO_ROWS))
-            del alive  # the texts that were read
+        read, alive = texts.readable(points)
+        rows = match(read, NO_ROWS)
+        del alive  # the texts that were read
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
-        view.single_event[:1] = [_prepared(view, points.shape[1])]
+        view.single_event[:] = [_prepared(view, points.shape[1])]
     return rows
 
 
-def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
-    """Return the single-event matcher of a view, and the indexes that may still get faster.
+def _prepared(view: View, dimensions: int) -> _Prepared:
+    """Return the single-event calls of a view.
 
-    There is one call per part; the first part that has a kernel also matches the newest rows.
+    There is one call per part; the first part that has a kernel also matches the newest rows. The
+    last call verifies the rows of all.
     """
     calls: list[SingleEvent] = []
     unsettled: list[Index] = []
-    numbers, newest = ALONE
+    texts: Places | None = None
+    needed: tuple[Bundle[Any], ...] = ()
+    verified = Numbers(NO_ROWS)
+    if view.verifier is not None and view.verifier.has_words:
+        needed = view.verifier.bundles(view.rows.bounds, view.count)
+        tables = np.concatenate([bundle.table for bundle in needed])
+        verified = Numbers(NO_ROWS, tables, address_of(verify_one))
+        texts = view.verifier.places if view.verifier.places.has_texts else None
+    numbers, newest = verified, ALONE[1]
     if view.indexed < view.count:
         newest = _recent(view, dimensions).columns
     for part, some in zip(view.parts, _living(view), strict=True):
         index = settled(some)
         if isinstance(index, Cells | Slabs | Tiles | Values):
-            own = numbers if part.is_whole else Bundle(Numbers(part.set_rows))
-            calls.append(index.single_event(own, newest))
-            _, newest = ALONE
+            own = numbers if part.is_whole else numbers._replace(set_rows=part.set_rows)
+            calls.append(index.single_event(Bundle(own), newest))
+            newest = ALONE[1]
         else:
+            if needed and not calls:
+                calls.append(single_event(match_recent, Bundle(verified), ALONE[1]))
             calls.append(partial(_match_plainly, index, None if part.is_whole else part.set_rows))
+        numbers = Numbers(NO_ROWS)  # the first call, which is made last, verifies
         if (
             index.is_loose
             if isinstance(index, Cells)
@@ -120,10 +136,11 @@ def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
         ):
             unsettled.append(index)
     if newest is not ALONE[1] or not calls:
-        calls.append(single_event(match_recent, numbers, newest))
+        calls.append(single_event(match_recent, Bundle(numbers), newest))
     # The first part is by far the largest: as the last one, its rows aren't copied again.
     calls.reverse()
-    return calls[0] if len(calls) == 1 else partial(_match_by_all, calls), unsettled
+    match = calls[0] if len(calls) == 1 else partial(_match_by_all, calls)
+    return _Prepared(match, unsettled, texts, needed)
 
 
 def _match_by_all(calls: list[SingleEvent], points: F64, rows: I32) -> I32:

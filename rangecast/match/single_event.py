@@ -25,6 +25,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, readonly
 from rangecast.kernels.bits import ZERO
 from rangecast.kernels.bundle import Bundle, opened, pointer, table_size
+from rangecast.kernels.callbacks import call_at
 from rangecast.kernels.jit import direct, jit, jit_single
 from rangecast.match.recent import Columns, list_recent
 
@@ -32,13 +33,18 @@ SingleEvent = Callable[[F64, I32], I32]
 """(points, others) -> rows."""
 NO_NAN = "a point must not contain NaN: a missing value is +inf"
 NO_ROWS: I32 = readonly(np.empty(0, np.int32))
+NO_TABLE: I64 = readonly(np.empty(0, np.int64))
 
 
 class Numbers(NamedTuple):
-    """Row number in the live set of each row of an index."""
+    """Row number in the live set of each row of an index, and the verification of candidates."""
 
     set_rows: I32
     """The set's row of each row; none: the same."""
+    verified: I64 = NO_TABLE
+    """Tables that the verifying kernel reads."""
+    verify: int = 0
+    """Address of the kernel that verifies the rows; 0: they are matches."""
 
 
 ALONE = (
@@ -80,11 +86,12 @@ def max_beside(table: I64, others: I32) -> int:
 
 @jit
 def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> int:
-    """Map the rows of an index to row numbers of the set, and append all other rows.
+    """Map the rows of an index to row numbers of the set, append all other rows, and verify them.
 
     The caller ensures that they fit. Returns the new length of `rows`.
     """
-    set_rows = opened(table, Numbers).set_rows
+    numbers = opened(table, Numbers)
+    set_rows = numbers.set_rows
     if len(set_rows):
         for i in range(filled):
             rows[i] = set_rows[rows[i]]
@@ -92,7 +99,10 @@ def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> 
     filled = list_recent(columns, pointer(points, 0), ZERO, rows, filled)
     for i in range(len(others)):
         rows[filled + i] = others[i]
-    return filled + len(others)
+    filled += len(others)
+    if numbers.verify and filled:
+        filled = call_at(numbers.verify, numbers.verified, points, rows[:filled])
+    return filled
 
 
 @jit_single

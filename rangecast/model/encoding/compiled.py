@@ -28,6 +28,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.patterns import Patterns, Text
+from rangecast.model.attributes.residuals import Residual
 from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import EPOCH_UNITS, Timestamp
 from rangecast.model.encoding.columns import coordinate
@@ -41,7 +42,7 @@ _EXACT = 2.0**53
 
 def compiled_encoder(space: Space) -> Encoder:
     """Return the cached encoder of a space."""
-    kept = vars(space)
+    kept = space.__dict__
     made: Encoder = kept.get("_encoder") or kept.setdefault("_encoder", _compile(space))
     return made
 
@@ -57,11 +58,15 @@ def _compile(space: Space) -> Encoder:
         "shape": (1, len(space)),
         "known": space.fields | {"id"},
     }
-    fetched = _fetched(space)
+    unvalued = [one for one in space if isinstance(one, Residual) and not isinstance(one, Patterns)]
+    fetched = _fetched(space, unvalued)
     lines = ["is_partial = False", *(f"k{n} = get({key!r})" for key, n in fetched.items())]
     order = sorted(range(len(space)), key=lambda axis: isinstance(space.attributes[axis], Patterns))
     for axis in order:  # texts are stored last: by then the other values are known to be right
         attribute = space.attributes[axis]
+        if attribute in unvalued:
+            names[f"v{axis}"] = MISSING
+            continue
         path = attribute.path or (attribute.name,)
         source = f"k{fetched[path[0]]}" if len(path) == 1 else f"value_at(event, p{axis})"
         names |= {f"a{axis}": attribute, f"p{axis}": path}
@@ -69,9 +74,10 @@ def _compile(space: Space) -> Encoder:
     packed = ", ".join(f"v{axis}" for axis in range(len(space)))
     lines += [
         # With all fields there, and no others, none can be unknown.
-        f"if (is_partial or len(event) != {len(fetched)}) and not ignore_unknown:",
-        "    if not event.keys() <= known:",
+        f"if is_partial or len(event) != {len(fetched)}:",
+        "    if not ignore_unknown and not event.keys() <= known:",
         "        return None",
+        *(line for one in unvalued for line in _rejected(one)),
         "point = empty(shape)",
         f"pack_into(point, 0, {packed})",
         "return point",
@@ -85,9 +91,16 @@ def _compile(space: Space) -> Encoder:
     return encode
 
 
-def _fetched(space: Space) -> dict[str, int]:
+def _fetched(space: Space, unvalued: list[Residual]) -> dict[str, int]:
     """Return the event fields to look up, each with its number."""
-    return {field: number for number, field in enumerate(sorted(space.fields))}
+    names = {one.name for one in unvalued}
+    valued = (one.path[0] if one.path else one.name for one in space if one.name not in names)
+    return {field: number for number, field in enumerate(sorted(space.fields & set(valued)))}
+
+
+def _rejected(attribute: Residual) -> list[str]:
+    """Return the source lines that leave events with a value of an attribute without any."""
+    return [f"    if get({attribute.name!r}) is not None:", "        return None"]
 
 
 def _branches(attribute: Attribute, axis: int, names: dict[str, Any]) -> list[str]:

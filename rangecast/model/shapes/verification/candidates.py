@@ -235,24 +235,23 @@ _BOUNDS, _PROGRAMS = table_size(Bounds), table_size(Programs)
 
 
 @jit_single
-def verify_one(table: I64, points: F64, rows: I32) -> I32:
-    """Return the candidates that match one event, (1, d).
+def verify_one(table: I64, points: F64, rows: I32) -> int:
+    """Move the candidates that match one event, (1, d), to the front; return their number.
 
     table   tables of `Bounds`, `Programs` and `SingleEventArrays`, concatenated
     """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(table[_BOUNDS:], Programs))
     noted = opened(table[_BOUNDS + _PROGRAMS :], SingleEventArrays)
-    kept = np.empty(len(rows), np.int32)
-    filled = 0
+    filled = ZERO
     for c in range(len(rows)):
         note = noted.literals[rows[c]]
         if note >= 0:
             for line in range(0, RING + 2 * _FEW + 2, _LINE):
                 prefetch(p.numbers, _ring_of(note) + line)
     for c in range(len(rows)):
-        kept[filled] = rows[c]
-        note, at = noted.literals[rows[c]], pointer(points, 0)
+        row, at = rows[c], pointer(points, 0)
+        note = noted.literals[row]
         if note >= 0:
             found = _sketched(p, note, at, ZERO)
             found = _verify_ring(p, note, at, ZERO) if found == DOUBTFUL else found
@@ -260,9 +259,10 @@ def verify_one(table: I64, points: F64, rows: I32) -> I32:
             found = verify_literal(p, -2 - note, at, ZERO)
         else:
             tables = noted.place_of_axis, noted.word_of
-            found = is_held(bounds, rows[c], *tables, p, at, ZERO)
+            found = is_held(bounds, row, *tables, p, at, ZERO)
+        rows[filled] = row
         filled += found & 1
-    return kept[:filled]
+    return filled
 
 
 @jit
