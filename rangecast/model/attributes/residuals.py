@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rangecast.errors import InvalidValueError
+from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, Interval, Number
 from rangecast.model.attributes.text import String
 
@@ -39,6 +40,13 @@ class Residual(String):
         super().__init__(name, vocabulary)
         self.read: dict[str, Any] = {}
         """Literals that were read already, by their text, until their programs are made."""
+        self.batches: list[tuple[F64, Any]] = []
+        """The same of batches of polygons: the numbers of their words, and their rings."""
+
+    def forget(self) -> None:
+        """Release what was read already."""
+        self.read.clear()
+        self.batches.clear()
 
     def literal(self, coordinate: float) -> str:
         """Return the text of a conjunction by its number."""

@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rangecast.errors import SpaceError, did_you_mean
+from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer, Interval, Number
 from rangecast.model.attributes.numbers import MAX
 from rangecast.model.attributes.timestamps import Timestamp
@@ -120,6 +123,20 @@ class String(_TextValued):
                     self.vocabulary.append(text)
                     self.codes[text] = code
         return code
+
+    def numbers(self, texts: Sequence[str]) -> F64:
+        """Return the codes of texts, as `number` does of one."""
+        numbers = np.empty(len(texts))
+        codes, vocabulary = self.codes, self.vocabulary
+        with _GROWING:
+            for at, text in enumerate(texts):
+                code = codes.get(text)
+                if code is None:
+                    code = float(len(vocabulary))
+                    vocabulary.append(text)
+                    codes[text] = code
+                numbers[at] = code
+        return numbers
 
 
 class Hierarchy(_TextValued):

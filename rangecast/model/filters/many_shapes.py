@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count, repeat
-
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I64, U8, Bool
@@ -13,7 +11,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import Region, boxes, sparse
 from rangecast.model.shapes.bulk import RingsRead, read_rings
-from rangecast.model.shapes.words import literals_of
+from rangecast.model.shapes.words import ShapeLiteral, asked_of_ring
 from rangecast.model.space import Space
 
 
@@ -34,8 +32,10 @@ def read_polygons(
         sides = [space.axis(coordinate.name) for coordinate in place.coordinates]
         for read in read_rings(text, ends, np.flatnonzero(~good), place):
             words = _words(read, raw, ends, name_text(place.name))
-            numbers = np.array([*map(place.number, words)])
-            place.read.update(zip(words, zip(repeat(read.rings), count()), strict=False))
+            known = len(place.vocabulary)
+            numbers = place.numbers(words)
+            if numbers.max() >= known:
+                place.batches.append((numbers, read.rings))
             small = read.is_small
             rows = read.rows[small]
             lo[rows], hi[rows] = -np.inf, np.inf
@@ -46,7 +46,8 @@ def read_polygons(
                 hi[rows, side] = np.minimum(read.bounds[small, last], domain[1])
             good[rows] = True
             for at in np.flatnonzero(~small).tolist():
-                product = _product(space, place, axis, words[at], float(numbers[at]))
+                literal = asked_of_ring(place, words[at], read.rings, at)
+                product = _product(space, place, axis, literal, float(numbers[at]))
                 several[int(read.rows[at])] = product
     return several
 
@@ -65,9 +66,8 @@ def _words(read: RingsRead, raw: bytes, ends: I64, name: str) -> list[str]:
     return words
 
 
-def _product(space: Space, place: Place, axis: int, word: str, number: float) -> Filter:
+def _product(space: Space, place: Place, axis: int, literal: ShapeLiteral, number: float) -> Filter:
     """Return the filter of a polygon that has several boxes."""
-    (literal,) = literals_of(place, word)
     x, y = (space.axis(coordinate.name) for coordinate in place.coordinates)
     region: Region = []
     for cell in literal.cover():

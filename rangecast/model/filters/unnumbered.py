@@ -106,7 +106,7 @@ def _first_words(attribute: String) -> _Words | _Residual:
         return _Words(attribute.name)
     made: _Residual = object.__new__(_LIKE[type(attribute)])
     vars(made).update(vars(attribute))
-    made.read = {}
+    made.read, made.batches = {}, []
     made.begin({})
     return made
 
@@ -151,7 +151,7 @@ class ProvisionalParser:
         for word_ in self._words.values():
             if isinstance(word_, _Residual):
                 is_plain &= not word_.mentioned  # the boxes of a shape are no product of ranges
-                word_.read.clear()
+                word_.forget()
         return marshal.dumps((is_plain, words, boxes))
 
 

@@ -86,7 +86,9 @@ class LiveView(Generic[MatchIndex, RankPart]):
     def __post_init__(self) -> None:
         parts = self.parts
         alone = len(parts) == 1 and parts[0].is_whole and parts[0].end == self.count
-        is_plain = alone and not self.dead and self.verifier is None
+        verifier = self.verifier
+        are_boxes = verifier is None or not verifier.has_words
+        is_plain = alone and not self.dead and are_boxes
         object.__setattr__(self, "is_plain", is_plain)
 
     @property

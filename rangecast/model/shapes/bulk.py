@@ -232,14 +232,30 @@ def _is_simple(xs: F64, ys: F64, first: int, last: int, is_earth: bool) -> bool:
     if count > _PAIRWISE:
         ends = np.full(1, count)
         return crossing(xs[first:last].copy(), ys[first:last].copy(), ends)[0] < 0
-    for a in range(first, last - 1):
-        x0, x1 = min(xs[a], xs[a + 1]), max(xs[a], xs[a + 1])
-        y0, y1 = min(ys[a], ys[a + 1]), max(ys[a], ys[a + 1])
+    low_x, high_x, low_y, high_y = np.empty((4, _PAIRWISE))
+    for i in range(count - 1):
+        low_x[i], high_x[i] = (
+            min(xs[first + i], xs[first + i + 1]),
+            max(xs[first + i], xs[first + i + 1]),
+        )
+        low_y[i], high_y[i] = (
+            min(ys[first + i], ys[first + i + 1]),
+            max(ys[first + i], ys[first + i + 1]),
+        )
+    for i in range(count - 1):
+        x0, x1, y0, y1 = low_x[i], high_x[i], low_y[i], high_y[i]
+        near = 0
+        for j in range(i + 1, count - 1):  # without branches
+            apart = (high_x[j] < x0) | (low_x[j] > x1) | (high_y[j] < y0) | (low_y[j] > y1)
+            near += not apart
+        a = first + i
         for b in range(a + 1, last - 1):
-            left, right = (xs[b] < x0) & (xs[b + 1] < x0), (xs[b] > x1) & (xs[b + 1] > x1)
-            below, above = (ys[b] < y0) & (ys[b + 1] < y0), (ys[b] > y1) & (ys[b + 1] > y1)
-            if left | right | below | above:
+            if near == 0:
+                break
+            j = b - first
+            if (high_x[j] < x0) | (low_x[j] > x1) | (high_y[j] < y0) | (low_y[j] > y1):
                 continue
+            near -= 1
             follows = (xs[a + 1] == xs[b] and ys[a + 1] == ys[b]) or (
                 xs[b + 1] == xs[a] and ys[b + 1] == ys[a]
             )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import numpy as np
+
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text
@@ -137,22 +139,32 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
         raise ShapeError(error.reason, at if error.at is None else error.at, error.hint) from None
 
 
-def _asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> ShapeLiteral:
+def asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> ShapeLiteral:
     """Return the literal of a ring that was read in a batch."""
     wkt = text[text.index("'") + 1 : -2]
     shape = Polygons(((rings.corners(ring),),), wkt)
     return ShapeLiteral(text, shape, _kind(place, shape), False, BORDERS[place.border])
 
 
+def _in_batches(place: Place, text: str) -> ShapeLiteral | None:
+    """Return a literal that was read in a batch, if it was and its program isn't made yet."""
+    number = place.codes.get(text) if place.batches else None
+    if number is None:
+        return None
+    for numbers, rings in place.batches:
+        if numbers[0] <= number <= numbers[-1]:  # new words have ascending numbers
+            for ring in np.flatnonzero(numbers == number)[:1].tolist():
+                return asked_of_ring(place, text, rings, ring)
+    return None
+
+
 def literals_of(place: Place, word: str) -> list[ShapeLiteral]:
     """Parse a conjunction into its literals."""
     literals = []
     for text in place.literals_in(word):
-        known = place.read.get(text)
+        known = place.read.get(text) or _in_batches(place, text)
         if known is not None:
-            literals.append(
-                known if isinstance(known, ShapeLiteral) else _asked_of_ring(place, text, *known)
-            )
+            literals.append(known)
             continue
         compared = _DISTANCE.fullmatch(text)
         if compared:

@@ -84,6 +84,8 @@ def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float
     determinant = left - right
     if abs(determinant) > ORIENTATION_ERROR * (abs(left) + abs(right)):
         return 1 if determinant > 0.0 else -1
+    if (cx == ax and cy == ay) or (cx == bx and cy == by):
+        return 0
     return _orientation_exactly(ax, ay, bx, by, cx, cy)
 
 

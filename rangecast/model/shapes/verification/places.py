@@ -21,7 +21,6 @@ from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.boxes import Boxes
-from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.distances import distances_to_words
 from rangecast.model.shapes.verification.programs import (
     ARITHMETIC,
@@ -110,9 +109,9 @@ class Places:
             for number, place in enumerate(self._places):
                 known = self._known[number]
                 words = place.vocabulary[known:most]
-                word_of[number, known : known + len(words)] = self._added(number, words)
+                word_of[number, known : known + len(words)] = self._added(number, known, words)
                 self._known[number] = known + len(words)
-                place.read.clear()
+                place.forget()
             tables = self._tables._replace(word_of=word_of, programs=self._store.bundle)
             self._tables = tables
         return tables
@@ -143,28 +142,21 @@ class Places:
             return points, None
         return readable(points, self._forms)
 
-    def _added(self, number: int, words: list[str]) -> I64:
-        """Add the programs of conjunctions; return their numbers."""
+    def _added(self, number: int, first: int, words: list[str]) -> I64:
+        """Add the programs of conjunctions, of which `first` is the first; return their numbers."""
         place, store = self._places[number], self._store
-        numbers = np.empty(len(words), np.int64)
-        together: dict[int, tuple[Rings, list[int], list[int]]] = {}
-        for at, word in enumerate(words):
-            known = place.read.get(word)
-            if type(known) is tuple and isinstance(known[0], Rings):
-                _, at_words, which = together.setdefault(id(known[0]), (known[0], [], []))
-                at_words.append(at)
-                which.append(known[1])
-            else:
-                numbers[at] = self._add_word(number, word)
-        for rings, at_words, which in together.values():
+        made = np.full(len(words), -1, np.int64)
+        for numbers, rings in list(place.batches):
             assert isinstance(place, Place)
-            short = are_short(rings, np.array(which))
-            for at in np.array(at_words)[~short].tolist():
-                numbers[at] = self._add_word(number, words[at])
-            numbers[np.array(at_words)[short]] = len(store) + np.arange(np.count_nonzero(short))
-            axes = self.coordinates[number]
-            store.add_rings(rings, np.array(which)[short], BORDERS[place.border], *axes)
-        return numbers
+            at = numbers.astype(np.int64) - first
+            is_new = (at >= 0) & (at < len(words)) & are_short(rings)
+            at, which = np.unique(at[is_new], return_index=True)
+            which = np.flatnonzero(is_new)[which]
+            made[at] = len(store) + np.arange(len(at))
+            store.add_rings(rings, which, BORDERS[place.border], *self.coordinates[number])
+        for word in np.flatnonzero(made < 0).tolist():
+            made[word] = self._add_word(number, words[word])
+        return made
 
     def _add_word(self, number: int, word: str) -> int:
         """Add the program of a conjunction; return its number."""

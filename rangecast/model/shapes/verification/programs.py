@@ -459,9 +459,9 @@ def _store_rings(
         _store_ring(xs, ys, begin, end, literal + i, starts[i], numbers)
 
 
-def are_short(rings: Rings, which: I64) -> Bool:
+def are_short(rings: Rings) -> Bool:
     """Return a mask of the rings that are stored whole, without cells."""
-    short: Bool = rings.first[which + 1] - rings.first[which] <= _SHORT
+    short: Bool = np.diff(rings.first) <= _SHORT
     return short
 
 
