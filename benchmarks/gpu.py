@@ -130,8 +130,12 @@ def kept_there(held: DeviceSet, points: F64) -> float:
         slot.stream.synchronize()
         search._note(flight)
         with slot.stream:
-            ids = slot.array("bench ids", max(1, flight.total), np.int32)
-            search.stages.sort(flight, flight.found, None, ids, flight.total)
+            if flight.has_room:
+                ids = slot.array("bench ids", max(1, flight.total), np.int32)
+                search.stages.sort(flight, flight.found, None, ids, flight.total)
+            else:  # so far counted only
+                ids, places = search.stages.place(flight)
+                search.stages.sort(flight, ids, places, ids, flight.total)
         slot.stream.synchronize()
 
     with held.runtime.device():

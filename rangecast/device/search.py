@@ -33,7 +33,7 @@ _IN_FLIGHT = 3
 _IDS = 1 << 26
 """Ids of a piece that travels to the host, about. Smaller pieces at the beginning don't pay: they
 are searched more slowly than ids travel."""
-_RANKED = 1 << 29
+_RANKED = 1 << 28
 """Ids of a piece that is ranked, about."""
 _LEAST_PIECE, _MAX_PIECE = 32, 1 << 18
 """Events of a piece: at least, and at most."""

@@ -29,8 +29,9 @@ class _Batch(NamedTuple):
 
     flight: Flight
     ids: DeviceArray
-    offsets: DeviceArray
-    """Both on the device, each subscription of an event once."""
+    """Room for ids on the device."""
+    offsets: DeviceArray | None
+    """Their offsets, where ids are there and each subscription of an event once."""
     replay: Callable[[], None] | None
     """None: they were not captured yet."""
 
@@ -70,7 +71,10 @@ class SmallBatches:
                 batch = batch._replace(replay=replay)
                 replay()
             rows = runtime.pinned(limit, np.int32)
-            self._stages.deliver(batch.flight, batch.ids, batch.offsets, rows)
+            if batch.offsets is None:
+                self._stages.sort_and_deliver(batch.flight, batch.ids, limit, rows)
+            else:
+                self._stages.deliver(batch.flight, batch.ids, batch.offsets, rows)
         self._forget()
         self._batches[key] = batch
         slot.stream.synchronize()
@@ -96,15 +100,15 @@ class SmallBatches:
             del self._batches[next(iter(self._batches))]
 
     def _launched(self, staged: F64, splits: int, room: int, limit: int) -> _Batch:
-        """Launch the search of a batch, up to ids in order on the device."""
+        """Launch the search of a batch; if rows have several boxes, up to ids in order."""
         stages, slot = self._stages, self._slot
         flight = stages.code(slot, 0, staged, splits, room, with_offsets=True)
         stages.order(flight)
         stages.search(flight, flight.found, None)
         stages.sum_up(flight)
         ids = slot.array("small ids", limit, np.int32)
-        stages.sort(flight, flight.found, None, ids, limit)
         if not stages.boxes.is_several:
-            return _Batch(flight, ids, flight.offsets, None)
+            return _Batch(flight, ids, None, None)
+        stages.sort(flight, flight.found, None, ids, limit)
         fewer = slot.array("small unique ids", limit, np.int32)
         return _Batch(flight, fewer, stages.unique(flight, ids, fewer, limit), None)

@@ -125,7 +125,7 @@ class Stages:
         own, fine, cells = flight.coded
         work = flight.slot.array("work", 3, np.uint64)
         boxes.kernels.launch(
-            "match_sparse",
+            "match_few" if flight.events <= EVENTS // 2 else "match_sparse",
             flight.tiles * flight.splits,
             EVENTS,
             *boxes.searched,
@@ -181,6 +181,19 @@ class Stages:
             *(np.int64(flight.padded), np.int32(flight.splits), flight.order),
             *(np.int32(flight.events), flight.offsets, None if boxes.is_plain else boxes.owner),
             *(ids, np.int64(limit)),
+        )
+
+    def sort_and_deliver(self, flight: Flight, ids: Any, limit: int, out: AnyArray) -> None:
+        """Sort the matches in the lists, and copy them to pinned host memory, if there is room."""
+        boxes = self.boxes
+        boxes.kernels.launch(
+            "sort_and_deliver",
+            min(flight.events, self.runtime.processors),
+            1024,
+            *(flight.found, np.int32(flight.room), flight.counts, flight.starts),
+            *(np.int64(flight.padded), np.int32(flight.splits), flight.order),
+            *(np.int32(flight.events), flight.offsets, None if boxes.is_plain else boxes.owner),
+            *(ids, np.int64(limit), out),
         )
 
     def unique(

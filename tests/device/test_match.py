@@ -49,6 +49,15 @@ def test_several_tiles_of_hard_events(dimensions, mentions, values, several):
     np.testing.assert_array_equal(index.count(points), np.diff(Scan(boxes).match(points).offsets))
 
 
+@pytest.mark.parametrize("events", [130, 300, 600])
+def test_tiles_that_are_not_full(events):
+    """Fewer events are filtered by fewer threads per box."""
+    boxes, points = hard_case(events, 400, events, 3, 3, 40)
+    index = OnDevice(boxes)
+    for _ in range(2):
+        agree(index.match(points), boxes, points)
+
+
 def test_more_attributes_than_shared_memory_has_room_for(monkeypatch):
     boxes, points = hard_case(7, 300, 100, 300, 9, 30)
     index = OnDevice(boxes)

@@ -113,27 +113,31 @@ __device__ __forceinline__ void merge_split(int (&v)[4], int other, int lane) {
     }
 }
 
-// A warp per list: put the rows of its boxes in order, and where they belong. What is nearly in order
-// goes through a window of 128, four numbers per lane, of which the last 32 stay; again until all are
-// in order. Where the lists lie in `ids` already, it works in place.
-//
-//   limit   ids that there is room for: with more, nothing is written
-extern "C" __global__ void __launch_bounds__(256) sort_lists(const int* lists, int room,
-        const i64* __restrict__ places, const u32* __restrict__ counts,
-        const int* __restrict__ starts, i64 padded, int splits, const int* __restrict__ order,
-        int events, const i64* __restrict__ offsets, const int* __restrict__ owner, int* ids,
-        i64 limit) {
-    __shared__ int4 stages[8][32];
-    const i64 w = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> 5;
-    const int lane = threadIdx.x & 31, split = (int)(w / events), p = (int)(w % events);
-    if (split >= splits || offsets[events] > limit) return;
-    int* stage = (int*)stages[threadIdx.x >> 5];
-    const int last_of_all = 0x7fffffff;
-    const i64 at = split * padded + p;
-    const int count = counts[at];
-    if (!places && count > room) return;  // the caller searches again
-    const int* from = places ? lists + places[at] : lists + at * room;
-    int* to = ids + offsets[order[p]] + starts[at];
+// The lists that a search left, and where their ids belong.
+struct Sorting {
+    const int* lists;
+    int room;
+    const i64* places;
+    const u32* counts;
+    const int* starts;
+    i64 padded;
+    const int* order;
+    const i64* offsets;
+    const int* owner;
+    int* ids;
+};
+
+// A warp puts the rows of a list's boxes in order, and where they belong. What is nearly in order goes
+// through a window of 128, four numbers per lane, of which the last 32 stay; again until all are in
+// order. Where the lists lie in `ids` already, it works in place.
+__device__ __forceinline__ void sort_list(const Sorting& given, int split, int p, int* stage) {
+    const int lane = threadIdx.x & 31, last_of_all = 0x7fffffff;
+    const i64 at = split * given.padded + p;
+    const int count = given.counts[at];
+    const i64* places = given.places;
+    if (!count || (!places && count > given.room)) return;  // with more, the caller searches again
+    const int* from = places ? given.lists + places[at] : given.lists + at * given.room;
+    int* to = given.ids + given.offsets[given.order[p]] + given.starts[at];
     const int odd = (lane & 1) ? min(lane + 1, 31) : max(lane - 1, 0);
     bool is_first = true, again;
     do {
@@ -153,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(256) sort_lists(const int* lists, i
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
                     if (i + k >= count) v[k] = last_of_all;
-                    else if (is_first && owner) v[k] = owner[v[k]];
+                    else if (is_first && given.owner) v[k] = given.owner[v[k]];
                 }
                 EXCHANGE(v[0], v[1]) EXCHANGE(v[2], v[3]) EXCHANGE(v[0], v[2])
                 EXCHANGE(v[1], v[3]) EXCHANGE(v[1], v[2])
@@ -181,7 +185,46 @@ extern "C" __global__ void __launch_bounds__(256) sort_lists(const int* lists, i
     } while (again);
 }
 
-// Copy ids to the host's memory, 16 bytes at a time: sort_lists would write parts of lines.
+// A warp per list.
+//
+//   limit   ids that there is room for: with more, nothing is written
+extern "C" __global__ void __launch_bounds__(256) sort_lists(const int* lists, int room,
+        const i64* __restrict__ places, const u32* __restrict__ counts,
+        const int* __restrict__ starts, i64 padded, int splits, const int* __restrict__ order,
+        int events, const i64* __restrict__ offsets, const int* __restrict__ owner, int* ids,
+        i64 limit) {
+    __shared__ int4 stages[8][32];
+    const i64 w = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    const int split = (int)(w / events), p = (int)(w % events);
+    if (split >= splits || offsets[events] > limit) return;
+    const Sorting given = {lists, room, places, counts, starts, padded, order, offsets, owner, ids};
+    sort_list(given, split, p, (int*)stages[threadIdx.x >> 5]);
+}
+
+// A block per event at a time: sort its lists, then copy its ids to the host's memory, 16 bytes at a
+// time, while other events are sorted. The lists are short: written at once, they would be parts of
+// lines.
+extern "C" __global__ void __launch_bounds__(1024) sort_and_deliver(const int* lists, int room,
+        const u32* __restrict__ counts, const int* __restrict__ starts, i64 padded, int splits,
+        const int* __restrict__ order, int events, const i64* __restrict__ offsets,
+        const int* __restrict__ owner, int* ids, i64 limit, int* out) {
+    __shared__ int4 stages[32][32];
+    if (offsets[events] > limit) return;
+    const int tid = threadIdx.x, warp = tid >> 5;
+    const Sorting given = {lists, room, 0, counts, starts, padded, order, offsets, owner, ids};
+    for (int p = blockIdx.x; p < events; p += gridDim.x) {
+        for (int split = warp; split < splits; split += 32)
+            sort_list(given, split, p, (int*)stages[warp]);
+        __syncthreads();
+        const i64 begin = offsets[order[p]], end = offsets[order[p] + 1];
+        const i64 first = (begin + 3) / 4, last = max(first, end / 4);  // of the whole 16 bytes
+        for (i64 i = first + tid; i < last; i += 1024) ((int4*)out)[i] = ((int4*)ids)[i];
+        if (tid < 3 && begin + tid < min(end, first * 4)) out[begin + tid] = ids[begin + tid];
+        if (tid < 3 && last * 4 + tid < end) out[last * 4 + tid] = ids[last * 4 + tid];
+    }
+}
+
+// Copy ids that are sorted already to the host's memory, 16 bytes at a time.
 //
 //   total   how many; with more than `limit`, nothing is copied
 extern "C" __global__ void __launch_bounds__(512) deliver(const int4* __restrict__ ids,

@@ -1,7 +1,8 @@
 // Matching where few events of a tile lie in a box.
 //
 // A block per tile and part of the boxes. The rows of a box, ANDed, say which of 1,024 events may
-// lie in it: eight threads a box, 128 bits each. Words that aren't zero are queued by warp. Each
+// lie in it: eight threads a box, 128 bits each, or fewer threads and more boxes at a time where the
+// tile has fewer events. Words that aren't zero are queued by warp. Each
 // lane takes one and verifies its bits, one a turn, by the fine codes: min(code - lower,
 // upper - code) over the box's lanes is negative for no, positive for yes and zero for doubt, which
 // float64 decides. A lane that is done takes the next word at once, across chunks as well. A match
@@ -57,13 +58,17 @@ __device__ __forceinline__ void verify_one(Hand& hand, const Boxes& boxes, const
 // counts   [splits][padded] matches of each place of the order: exact, whatever the room
 // places   [splits][padded] or none; `padded` is a multiple of EVENTS
 // work     [3] of which the first adds up the boxes that met the hull of a tile
-extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMETERS, int box_count,
-        int several, int splits, const u32* __restrict__ all_lists, i64 stride,
-        const int* __restrict__ lengths, int together, const double* __restrict__ points,
-        int dimensions, int filed, int table_rows, const u16* __restrict__ fine,
-        const u16* __restrict__ cells, const int* __restrict__ order, int events,
-        int* __restrict__ out, int room, const i64* __restrict__ places, u32* __restrict__ counts,
-        i64 padded, u64* __restrict__ work) {
+#define SEARCH_PARAMETERS BOXES_PARAMETERS, int box_count, int several, int splits, \
+    const u32* __restrict__ all_lists, i64 stride, const int* __restrict__ lengths, int together, \
+    const double* __restrict__ points, int dimensions, int filed, int table_rows, \
+    const u16* __restrict__ fine, const u16* __restrict__ cells, const int* __restrict__ order, \
+    int events, int* __restrict__ out, int room, const i64* __restrict__ places, \
+    u32* __restrict__ counts, i64 padded, u64* __restrict__ work
+#define SEARCH_GIVEN box_rows, box_finer, box_axes, first_term, term_axis, term_lo, term_hi, owner, \
+    box_count, several, splits, all_lists, stride, lengths, together, points, dimensions, filed, \
+    table_rows, fine, cells, order, events, out, room, places, counts, padded, work
+
+template <bool FEW> __device__ __forceinline__ void match_tile(SEARCH_PARAMETERS) {
     SHARED_MEMORY
     u32* chunk_rows = (u32*)shared_memory;                // [2][CHUNK][LANES]
     u32* chunk_finer = chunk_rows + 2 * CHUNK * LANES;    // [2][CHUNK][LANES]
@@ -85,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMET
     KEEP(below);
     const int number = blockIdx.x / splits, split = blockIdx.x % splits;
     found[tid] = 0;
-    make_tables(tile, number, filed, table_rows, fine, cells, order, events);
+    make_tables<FEW>(tile, number, filed, table_rows, fine, cells, order, events);
 
     const u32* list = all_lists ? all_lists + number / together * stride : 0;
     const int total = all_lists ? lengths[number / together] : box_count;
@@ -97,6 +102,9 @@ extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMET
     u32 table = shared_address(tile.table) + (lane & 7) * 16;
     KEEP(table);
     uint2* queue = queues + warp * QUEUE;
+    // Threads of a box; boxes that a warp filters at a time, and this thread's among them.
+    const int threads = words_of<FEW>(events - number * EVENTS) / 4, filtered = 32 / threads;
+    const int own_box = lane / threads, own_word = (lane & (threads - 1)) * 4;
     Sift sift = new_sift(ring, warp_counts);
     int fetches = 0, ready = 0;  // chunks fetched; boxes of the one that is there
     u32 met = 0;
@@ -136,11 +144,11 @@ extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMET
         if (ready) {
             const int chunk = ((fetches - 1) & 1) * CHUNK;
             u32 queued = 0;
-            for (int group = warp * 4;; group += 128) {
+            for (int group = warp * filtered;; group += 32 * filtered) {
                 const bool is_last = group >= ready;
                 if (!is_last) {
                     u32 rows[LANES];
-                    load_lanes(rows, chunk_rows + (chunk + group + (lane >> 3)) * LANES);
+                    load_lanes(rows, chunk_rows + (chunk + group + own_box) * LANES);
                     uint4 in;
 #pragma unroll
                     for (int s = 0; s < LANES; ++s) {
@@ -156,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMET
                     // Words that are zero go to a place of their own that is never read, which is
                     // 5 to 9% faster than a condition. The lanes of a warp write it by one
                     // instruction, so that one of them stands; racecheck reports it nevertheless.
-                    const u32 tag = (u32)(group + (lane >> 3)) << 5 | (lane & 7) * 4;
+                    const u32 tag = (u32)(group + own_box) << 5 | own_word;
 #define ENQUEUE(word, j) { \
                         const u32 some = __ballot_sync(FULL, (word) != 0); \
                         const u32 at = (word) ? queued + __popc(some & below) : QUEUE - 1; \
@@ -198,4 +206,14 @@ extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(BOXES_PARAMET
     __syncthreads();
     if (number * EVENTS + tid < events) counts[first + tid] = found[tid];
     if (tid == 0) atomicAdd(work, (u64)met);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1) match_sparse(SEARCH_PARAMETERS) {
+    match_tile<false>(SEARCH_GIVEN);
+}
+
+// For a single tile that is at most half full. A kernel of its own, since the numbers that depend on
+// how full it is take registers, which would make the other one 4% slower.
+extern "C" __global__ void __launch_bounds__(1024, 1) match_few(SEARCH_PARAMETERS) {
+    match_tile<true>(SEARCH_GIVEN);
 }

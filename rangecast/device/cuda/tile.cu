@@ -1,6 +1,7 @@
 // The tables of a tile, in shared memory: which of 1,024 events lie in which coarse cell or above.
 //
-//   table   [attributes * table_rows][32] bit e of row c: event e lies in coarse cell c or above
+//   table   [attributes * table_rows][32] bit e of row c: event e lies in coarse cell c or above;
+//           few events take some of a row's words, and the others are copies of these
 //   hull    [attributes] lowest row | highest row << 16 that some event lies in
 //   codes   [attributes][EVENTS] the fine codes, if CODES_SHARED
 //
@@ -13,21 +14,25 @@ struct Tile {
     u16* codes;
 };
 
+// Words of a row that the events of a tile take: all; or, where there are FEW, a power of two, at least
+// what a thread reads at a time.
+template <bool FEW> __device__ __forceinline__ int words_of(int events) {
+    int words = FEW ? 4 : 32;
+    while (words < 32 && words * 32 < events) words *= 2;
+    return words;
+}
+
 // All threads of a block make the tables of its events, one per event. Where a tile has few events,
 // several warps take the same 32, and share the attributes.
-__device__ __forceinline__ void make_tables(const Tile& tile, int number, int filed, int table_rows,
-        const u16* __restrict__ fine, const u16* __restrict__ cells, const int* __restrict__ order,
-        int events) {
+template <bool FEW> __device__ __forceinline__ void make_tables(const Tile& tile, int number, int filed,
+        int table_rows, const u16* __restrict__ fine, const u16* __restrict__ cells,
+        const int* __restrict__ order, int events) {
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
-    int words = 1;  // of a row: a power of two
-    while (words < 32 && words * 32 < events - number * EVENTS) words *= 2;
-    const int word = warp & (words - 1), place = number * EVENTS + word * 32 + lane;
+    const int words = words_of<FEW>(events - number * EVENTS), word = warp & (words - 1);
+    const int place = number * EVENTS + word * 32 + lane;
     const bool valid = place < events;
     const i64 event = valid ? order[place] : 0;
     for (int a = tid; a < filed; a += EVENTS) { tile.hull[a] = 0xffff; tile.top[a] = 0; }
-    if (words < 32)
-        for (int i = tid; i < filed * table_rows * 8; i += EVENTS)
-            ((uint4*)tile.table)[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
     for (int a = warp / words; a < filed; a += 32 / words) {
         const u32 cell = valid ? cells[event * filed + a] : 0;
@@ -40,7 +45,7 @@ __device__ __forceinline__ void make_tables(const Tile& tile, int number, int fi
         u32* own = tile.table + a * table_rows * 32 + word;
         for (int r = 0; r < table_rows; ++r) {
             const u32 bits = __ballot_sync(FULL, valid && cell >= (u32)r);
-            if (lane == (r & 31)) own[r * 32] = bits;
+            if (lane * words < 32) own[r * 32 + lane * words] = bits;
         }
     }
     __syncthreads();

@@ -39,12 +39,12 @@ _KERNEL = re.compile(
 def _program() -> str:
     """The emulator, the kernels, and a function for each that takes the addresses of arguments."""
     text = source()
-    macro = re.search(r"#define BOXES_PARAMETERS ((?:.*\\\n)*.*)\n", text)
-    assert macro is not None
-    boxes = macro.group(1).replace("\\\n", " ")
+    macros = re.findall(r"#define (\w+_PARAMETERS) ((?:.*\\\n)*.*)\n", text)
     wrappers = []
     for name, parameters in _KERNEL.findall(text):
-        given = re.sub(r"//.*", "", parameters).replace("BOXES_PARAMETERS", boxes)
+        given = re.sub(r"//.*", "", parameters)
+        for macro, its in reversed(macros):  # later ones are made of earlier ones
+            given = given.replace(macro, its.replace("\\\n", " "))
         types = [
             re.sub(r"\s*\b\w+$", "", each.replace("__restrict__", "").strip())
             for each in given.split(",")
