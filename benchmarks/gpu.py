@@ -172,7 +172,7 @@ def rates(name: str, boxes: int, sizes: tuple[int, ...], verified: int) -> dict[
             "counted, M/s": round(size / count / 1e6, 3),
             "top 20, M/s": round(size / best / 1e6, 3),
         }
-        if size >= 65_536:
+        if 65_536 <= size <= 262_144:  # a single piece
             out[f"{size} events"]["on the device, M/s"] = round(kept_there(held, points) / 1e6, 3)
         out["met"] = round(held._seen.met, 3)
     return out

@@ -33,8 +33,8 @@ _IN_FLIGHT = 3
 _IDS = 1 << 26
 """Ids of a piece that travels to the host, about. Smaller pieces at the beginning don't pay: they
 are searched more slowly than ids travel."""
-_RANKED = 1 << 28
-"""Ids of a piece that is ranked, about."""
+_RANKED, _RANKED_EVENTS = 1 << 28, 1 << 15
+"""Ids of a piece that is ranked, about; and its events, at least, if there is memory for them."""
 _LEAST_PIECE, _MAX_PIECE = 32, 1 << 18
 """Events of a piece: at least, and at most."""
 _SMALL, _SMALL_IDS = 4096, 1 << 24
@@ -159,7 +159,7 @@ class Search:
         shape = len(points), k
         kinds = (shape, np.int32), (shape, np.float64), (len(points), np.int64)
         best = Best(*(self.runtime.pinned(*kind) for kind in kinds))
-        size = self._size(_RANKED / max(self.seen.mean, 1.0))
+        size = self._size(max(_RANKED / max(self.seen.mean, 1.0), _RANKED_EVENTS))
         starts = iter(range(0, len(points), size))
         flights: deque[Flight] = deque()
         free = deque(self._slots)
