@@ -361,7 +361,7 @@ class Engine(LiveSet):
                 best = best_uncertain(
                     search,
                     lambda some: boxes_of(rows, some.astype(np.int64), self.space),
-                    (lo, hi, self._sure(parts, options.probabilities or {})),
+                    (lo, hi, self._probabilities_of(parts, options.probabilities or {})),
                     k,
                     rows.arrival,
                 )
@@ -379,7 +379,7 @@ class Engine(LiveSet):
             return best_on_device(view, query, self._on_device)
         return best_live(view, query, self.rank_index, self.space)
 
-    def _sure(self, parts: Parts, probabilities: Probabilities) -> F64:
+    def _probabilities_of(self, parts: Parts, probabilities: Probabilities) -> F64:
         """Return the probability of each value, (events, d)."""
         assert parts.probabilities is not None
         lo, sure = parts.lo, parts.probabilities

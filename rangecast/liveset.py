@@ -37,7 +37,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet, UpsertResult
-from rangecast.model.sets.forks import outlive_forks
+from rangecast.model.sets.forks import register_for_forks
 from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.sets.members import Id, Members, as_id
 from rangecast.model.sets.rowstore import (
@@ -108,7 +108,7 @@ class LiveSet(SubscriptionSet):
         verifier = self._view.verifier
         free = frozenset(() if verifier is None else verifier.places.axes)
         self._on_device = None if device is None else DeviceSet(device, len(space), free)
-        outlive_forks(self)
+        register_for_forks(self)
 
     def __iter__(self) -> Iterator[Id]:
         """Iterate over the ids in order of arrival; later edits don't affect the iteration."""

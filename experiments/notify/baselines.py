@@ -25,7 +25,7 @@ from rangecast.kernels.jit import jit
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.objects import Objects
 from rangecast.notify.line.objects_line import Line, change, next_best
-from rangecast.notify.line.staircase import Scratch, look_around
+from rangecast.notify.line.staircase import Scratch, fill_lists
 from rangecast.notify.line.tree import LEAF, STACK, Tree
 from rangecast.notify.messages import FIRST_K, MIN_Y
 
@@ -79,7 +79,7 @@ def _ask_each(
         x, old, arrival = line.x[p], line.y[p], line.arrival[p]
         if y == old:
             continue
-        look_around(line, x, min(y, old), arrival, k, scratch)
+        fill_lists(line, x, min(y, old), arrival, k, scratch)
         work[FIRST_K] += 2
         limit = arrival if y < np.inf else -1
         stack[0] = 0

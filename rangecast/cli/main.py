@@ -21,7 +21,7 @@ from rangecast.cli.commands.server import consumers, log, publish, serve, subscr
 from rangecast.cli.commands.sets import cover, merge, notify
 from rangecast.cli.commands.sets import filter as filtering
 from rangecast.cli.commands.spark import demo, pipeline
-from rangecast.cli.shared.number_options import reworded
+from rangecast.cli.shared.number_options import number_error
 from rangecast.cli.shared.option_groups import App
 from rangecast.cli.signals import ending_on_sigterm
 from rangecast.errors import FULL, RangecastError, for_interface
@@ -97,7 +97,7 @@ class _TopicGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = reworded(error) or error.message
+            error.message = number_error(error) or error.message
             raise
 
 

@@ -147,7 +147,7 @@ class Live:
                 *self._tables, commands.table, at, *self._options, self._log.table
             )
             sent.append([column[:logged].copy() for column in self._log.arrays])
-            self._mend(reason, lacking)
+            self._provide_room(reason, lacking)
         self.live[rows] = comes == 1
         self.free(rows[comes == 0])
         return self._in_order(sent)
@@ -161,7 +161,7 @@ class Live:
             at, logged, reason, lacking = kernels_for(self.index).run_one(
                 *self._tables, self._single.table, 0, *self._options, self._log.table
             )
-            self._mend(reason, lacking)
+            self._provide_room(reason, lacking)
         log = self._log.arrays
         withdraws = logged > 0 and bool(log.withdraws[logged - 1])
         exposed = log.row[: logged - withdraws].tolist()
@@ -180,7 +180,7 @@ class Live:
     def _tables(self) -> tuple[I64, I64]:
         return self.index.state.table, self.store.table
 
-    def _mend(self, reason: int, lacking: int) -> None:
+    def _provide_room(self, reason: int, lacking: int) -> None:
         """Provide the room that a kernel stopped for."""
         if reason == NEEDS_EDGES:
             self._grow(int(self.store.arrays.notes[USED_EDGES]) + lacking)

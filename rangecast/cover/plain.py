@@ -37,8 +37,8 @@ def covered_plainly(boxes: Boxes) -> I32:
     points, starts = points_of(boxes.lo, boxes.hi), boxes.box_offsets
     kept = np.sort(_kept(points, starts))
     rows = np.setdiff1d(np.arange(boxes.rows), kept, assume_unique=True)
-    for by in _some(kept, _OTHERS):  # the earliest first
-        for some in _some(rows, _ROWS):
+    for by in _in_pieces(kept, _OTHERS):  # the earliest first
+        for some in _in_pieces(rows, _ROWS):
             covered = _covered(points, starts, some, by)
             coverers[some] = np.where(covered.any(axis=1), by[covered.argmax(axis=1)], NONE)
         rows = rows[coverers[rows] == NONE]
@@ -52,7 +52,7 @@ def _kept(points: F64, starts: I64) -> I64:
         total += np.unique(column, return_inverse=True)[1]
     largest = np.maximum.reduceat(total, starts[:-1])
     kept = np.empty(0, np.int64)
-    for rows in _some(np.argsort(-largest, kind="stable"), _ROWS):
+    for rows in _in_pieces(np.argsort(-largest, kind="stable"), _ROWS):
         left = _uncovered(points, starts, rows, kept)
         by_earlier = np.tril(_covered(points, starts, left, left), -1)
         kept = np.concatenate([kept, left[~by_earlier.any(axis=1)]])
@@ -66,9 +66,9 @@ def _kept(points: F64, starts: I64) -> I64:
 def _uncovered(points: F64, starts: I64, rows: I64, others: I64) -> I64:
     """Return the rows that none of the others covers, apart from themselves."""
     uncovered = []
-    for some in _some(rows, _ROWS):
+    for some in _in_pieces(rows, _ROWS):
         left = some
-        for by in _some(others, _OTHERS):
+        for by in _in_pieces(others, _OTHERS):
             covered = _covered(points, starts, left, by) & (left[:, None] != by)
             left = left[~covered.any(axis=1)]
         uncovered.append(left)
@@ -122,7 +122,7 @@ def _dominated(points: F64, by: F64) -> Bool:
     return dominated
 
 
-def _some(rows: I64, size: int) -> Iterator[I64]:
+def _in_pieces(rows: I64, size: int) -> Iterator[I64]:
     """Yield rows in pieces of `size`."""
     for first in range(0, len(rows), size):
         yield rows[first : first + size]

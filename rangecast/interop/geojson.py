@@ -69,7 +69,7 @@ def read(
     features = data.get("features") if isinstance(data, Mapping) else None
     if not isinstance(features, list):
         raise unknown_shape(data, _EXPECTED)
-    ids, shared = _ids(features) if id_property is None else (_given(features, id_property), [])
+    ids, shared = _ids(features) if id_property is None else (_given_ids(features, id_property), [])
     named = iter(ids)
     rules = rules_listed(
         features, lambda document: _identified(document, next(named)), _EXPECTED, "features"
@@ -85,7 +85,7 @@ def read(
     return imported
 
 
-def _given(features: Sequence[Any], name: str) -> list[Any]:
+def _given_ids(features: Sequence[Any], name: str) -> list[Any]:
     """Return the id property of each feature, `None` where it is missing."""
     listed = []
     for feature in features:

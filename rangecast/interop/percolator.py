@@ -121,7 +121,7 @@ def _hit(value: Any) -> tuple[Any, Any] | None:
 
 
 def _rule(query: Any, path: str) -> Rule:
-    kind, body = _only(query, path, "a query must have exactly one type")
+    kind, body = _single_item(query, path, "a query must have exactly one type")
     path = f"{path}.{kind}"
     if kind in _WITHOUT_COUNTERPART:
         raise UnsupportedRuleError(path, _WITHOUT_COUNTERPART[kind])
@@ -139,11 +139,11 @@ def _rule(query: Any, path: str) -> Rule:
     if kind in _PLACES:
         return _place(kind, body, path)
     if kind == "constant_score":
-        _, inner = _only(body, path, "constant_score takes a filter", "filter")
+        _, inner = _single_item(body, path, "constant_score takes a filter", "filter")
         return _rule(inner, f"{path}.filter")
-    name, wanted = _only(body, path, f"{kind} takes one field")
+    name, wanted = _single_item(body, path, f"{kind} takes one field")
     if kind == "exists":
-        _only(body, path, "exists takes a field", "field")
+        _single_item(body, path, "exists takes a field", "field")
         if not isinstance(wanted, str):
             raise UnsupportedRuleError(
                 path, f"exists takes the name of a field; given: {abbreviate(wanted)}"
@@ -156,7 +156,7 @@ def _rule(query: Any, path: str) -> Rule:
     return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, path)
 
 
-def _only(value: Any, path: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
+def _single_item(value: Any, path: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
     """Return the one key of an object and its value."""
     if isinstance(value, Mapping) and len(value) == 1 and key in (None, *value):
         return next(iter(value.items()))
@@ -195,7 +195,7 @@ def _bool(body: Any, path: str) -> Rule:
 def _term(name: str, wanted: Any, path: str) -> Test:
     if isinstance(wanted, Mapping):
         wanted = {key: value for key, value in wanted.items() if key not in _NO_MEANING}
-        _, wanted = _only(wanted, path, "term takes a value", "value")
+        _, wanted = _single_item(wanted, path, "term takes a value", "value")
     return _terms(name, [wanted], path)
 
 
@@ -217,7 +217,7 @@ def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
             reason = "case_insensitive folds only ASCII letters there, but all letters here"
             raise UnsupportedRuleError(path, reason)
         key = "wildcard" if "wildcard" in wanted else "value"
-        _, wanted = _only(wanted, path, f"{kind} takes a value", key)
+        _, wanted = _single_item(wanted, path, f"{kind} takes a value", key)
     if not isinstance(wanted, str):
         raise UnsupportedRuleError(path, f"takes a string; given: {abbreviate(wanted)}")
     if kind == "prefix":
@@ -247,7 +247,7 @@ def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
             operator = str(wanted.pop("operator", operator)).lower()
         elif wanted.get("slop") == 0:
             del wanted["slop"]
-        _, wanted = _only(wanted, path, f"{kind} takes a query here", "query")
+        _, wanted = _single_item(wanted, path, f"{kind} takes a query here", "query")
     if operator not in ("or", "and"):
         raise UnsupportedRuleError(path, f"operator takes or, and; given: {abbreviate(operator)}")
     if not isinstance(wanted, str):
@@ -271,7 +271,7 @@ def _place(kind: str, body: dict[str, Any], path: str) -> Test:
         if only is not None and str(option).lower() != only:
             reason = f"{key} must be {only}; given: {abbreviate(option)}"
             raise UnsupportedRuleError(path, reason)
-    name, wanted = _only(body, path, f"{kind} takes one field")
+    name, wanted = _single_item(body, path, f"{kind} takes one field")
     inverse = False
     if kind == "geo_distance":
         shape = _circle(_position(wanted, path), _metres(distance, path))

@@ -30,7 +30,7 @@ from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
-from rangecast.match.shared.candidates import Sample, stand_alone
+from rangecast.match.shared.candidates import Sample, mark_disjoint
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.terms.index import select
 from rangecast.match.tiles import Tiles, grid_axes, plan
@@ -144,7 +144,7 @@ def choose(
     held = boxes.lo.nbytes + boxes.hi.nbytes
     room = (_ROOM + _TIMES * held if memory is None else memory) - held
     alone = np.empty(len(boxes.lo), np.bool_)
-    stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
+    mark_disjoint(boxes.lo, boxes.hi, boxes.owner, alone)
     best = min(weigh(boxes, sample, alone, room), key=lambda plan: plan.time, default=None)
     if best is None or _MARGIN * best.time > _slabs_time(boxes, sample, matches):
         return Choice("slabs", f"{facts}; cell lists would be slower or too large")

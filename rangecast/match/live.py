@@ -94,7 +94,7 @@ def match_one_live(view: View, points: F64) -> I32:
         read, alive = texts.readable(points)
         rows = match(read, NO_ROWS)
         del alive  # the texts that were read
-    if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
+    if unsettled and any(_has_got_faster(index, len(rows)) for index in unsettled):
         view.single_event[:] = [_prepared(view, points.shape[1])]
     return rows
 
@@ -159,11 +159,11 @@ def _match_plainly(index: Index, set_rows: I32 | None, points: F64, rows: I32) -
     return np.concatenate([own, rows]) if len(rows) else own
 
 
-def _does_better(index: Index, entries: int) -> bool:
+def _has_got_faster(index: Index, entries: int) -> bool:
     """Whether an index got faster after an answer with this many entries."""
     if not isinstance(index, Cells):
         return settled(index) is not index
-    index.sift(entries)
+    index.mark_dead_entries(entries)
     return not index.is_loose
 
 

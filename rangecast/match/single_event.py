@@ -80,12 +80,12 @@ def reject_nan(points: F64) -> None:
 
 @jit
 def max_beside(table: I64, others: I32) -> int:
-    """Return the maximum number of rows that `put_beside` appends."""
+    """Return the maximum number of rows that `append_other_rows` appends."""
     return int(opened(table[_NUMBERS:], Columns).rows) + len(others)
 
 
 @jit
-def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> int:
+def append_other_rows(table: I64, points: F64, others: I32, rows: I32, filled: int) -> int:
     """Map the rows of an index to row numbers of the set, append all other rows, and verify them.
 
     The caller ensures that they fit. Returns the new length of `rows`.
@@ -110,4 +110,4 @@ def match_recent(table: I64, points: F64, others: I32) -> I32:
     """Kernel for a set without an index: match only the newest rows."""
     reject_nan(points)
     rows = np.empty(max_beside(table, others), np.int32)
-    return rows[: put_beside(table, points, others, rows, ZERO)]
+    return rows[: append_other_rows(table, points, others, rows, ZERO)]

@@ -39,8 +39,8 @@ from rangecast.match.shared.frozen import FrozenIndex
 from rangecast.match.single_event import (
     OWN,
     SingleEvent,
+    append_other_rows,
     max_beside,
-    put_beside,
     reject_nan,
     single_event,
 )
@@ -247,7 +247,7 @@ def _match_single(table: I64, points: F64, others: I32) -> I32:
     most = at.offsets[cell[0] + 1] - at.offsets[cell[0]]
     rows = np.empty(most + max_beside(table, others), np.int32)
     filled = _search_single(at, points, cell, rows)
-    return rows[: put_beside(table, points, others, rows, filled)]
+    return rows[: append_other_rows(table, points, others, rows, filled)]
 
 
 @jit

@@ -83,7 +83,7 @@ def _following(leaf_key: U64, leaf: I32, node: int, i: int) -> tuple[bool, np.ui
 
 
 @jit
-def _lacking(
+def _append_missing(
     state: I64,
     key: U64,
     inner: I32,
@@ -244,7 +244,7 @@ def edit(
             if (phase == 0) == (by > 0):
                 if cursor[2]:
                     continue
-                filled, looked = _lacking(
+                filled, looked = _append_missing(
                     state,
                     key,
                     inner,

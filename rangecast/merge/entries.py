@@ -81,7 +81,7 @@ class Entries:
         self._rows.append(entry)
         self._touched[row] = entry, None
         self._holders.add(np.full(len(ranges), row), ranges)
-        self._judge(row)
+        self._place_row(row)
         return row
 
     def leave(self, row: int) -> None:
@@ -93,7 +93,7 @@ class Entries:
         again: set[int] = set()
         if host is None:
             again = self._over.pop(row, again)
-        elif self._is_needless(row, host):
+        elif self._is_redundant(row, host):
             self._members[host].remove(row)
             del self._host[row]
             if row == host:
@@ -106,7 +106,7 @@ class Entries:
             if other not in self._host:  # else one of the others was merged with it in the meantime
                 self._touch(other)
                 self._wake(other)
-                self._judge(other)
+                self._place_row(other)
 
     def difference(self) -> Forward:
         """Return what to advertise about the rows touched by the edit, and reset them.
@@ -215,7 +215,7 @@ class Entries:
 
     # ---- inside
 
-    def _judge(self, row: int) -> None:
+    def _place_row(self, row: int) -> None:
         """Decide whether a row becomes an entry, is merged, or is inside others."""
         entry = self.row(row)
         near_by = self._near(row, entry.ranges)
@@ -225,7 +225,7 @@ class Entries:
         if len(inside):
             self._make_passive(row, inside)
             return
-        self._hide(row, near_by)
+        self._withdraw_inner(row, near_by)
         while self._merging and len(entry.lo) == 1:
             lo, hi = self._entry(row)
             near_by = self._near(row, self._ranges(*widened(lo, hi, self._discrete)))
@@ -235,12 +235,12 @@ class Entries:
                     box = united((lo[0], hi[0]), (low[0], high[0]), self._discrete)
                     if box is not None:
                         row = self._unite(row, other, (box[0][None], box[1][None]))
-                        self._hide(row, near_by)
+                        self._withdraw_inner(row, near_by)
                         break
             else:
                 return
 
-    def _hide(self, row: int, others: list[int]) -> None:
+    def _withdraw_inner(self, row: int, others: list[int]) -> None:
         """Withdraw the other entries that lie inside an entry."""
         mine = [(row, self._entry(row))]
         for other in others:
@@ -292,7 +292,7 @@ class Entries:
         self._members.pop(host, None)
         self._merged.pop(host, None)
 
-    def _is_needless(self, row: int, host: int) -> bool:
+    def _is_redundant(self, row: int, host: int) -> bool:
         """Return whether the other members of an entry contain everything that a row of it does."""
         rest = [(member, self.row(member)) for member in sorted(self._members[host] - {row})]
         mine = self.row(row)

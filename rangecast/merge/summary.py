@@ -242,7 +242,7 @@ class Summary(SubscriptionSet):
             )
         gained = self._levels.edit(RangeSets.single(forward.add), 1)
         lost = self._levels.edit(RangeSets.single(forward.drop), -1)
-        return _net(gained.of(0), lost.of(0))
+        return _net_change(gained.of(0), lost.of(0))
 
     def rebuild_cells(self, events: Any, threshold: float = 0.1) -> bool:
         """Rebuild the cells from these events if their distribution has shifted; return whether it
@@ -309,7 +309,7 @@ class Summary(SubscriptionSet):
         sets = self._kept.sets(
             [*self._members.rows()], self.cells, self.max_ranges_per_subscription
         )
-        redundant = np.concatenate([self._levels.needless(some) for some in sets])
+        redundant = np.concatenate([self._levels.removable(some) for some in sets])
         return [ids[index] for index in np.flatnonzero(redundant)]
 
     def covers(self, filter: Any) -> bool:  # noqa: A002
@@ -451,14 +451,14 @@ class Summary(SubscriptionSet):
         for index in range(len(rows)):
             gained = self._levels.edit(RangeSets.single(new.of(index)), 1)
             lost = self._levels.edit(RangeSets.single(old.of(index)), -1)
-            forwards.append(_net(gained.of(0), lost.of(0)))
+            forwards.append(_net_change(gained.of(0), lost.of(0)))
         self._kept.put(rows, self._kept.items_of(boxes))
         add = RangeSets.joined([RangeSets.single(forward.add) for forward in forwards])
         drop = RangeSets.joined([RangeSets.single(forward.drop) for forward in forwards])
         return RangeForwards(add, drop)
 
 
-def _net(gained: Ranges, lost: Ranges) -> RangeForward:
+def _net_change(gained: Ranges, lost: Ranges) -> RangeForward:
     """Return the net change of ranges that were gained and then lost: a gap closed in the meantime
     isn't reported.
     """

@@ -223,7 +223,7 @@ class _Column:
         self.types |= dict.fromkeys(_types(values))
         for kind, tried in list(self.possible.items()):
             encoded = encode(tried.attribute, values, nan="missing")
-            wrong = encoded.bad | _oddly_written(kind, values)
+            wrong = encoded.bad | _unusual_spelling(kind, values)
             if wrong.any():
                 del self.possible[kind]
                 index = int(np.flatnonzero(wrong)[0])
@@ -345,7 +345,7 @@ def _types(values: Values) -> Iterator[str]:
         yield "boolean" if pa.types.is_boolean(kind) else str(kind)
 
 
-def _oddly_written(kind: type[Attribute], values: Values) -> Any:
+def _unusual_spelling(kind: type[Attribute], values: Values) -> Any:
     """Return a mask of the values that parse as a type but are not written like one."""
     if isinstance(values, list):
         return np.array([not _as_expected(kind, value) for value in values], np.bool_)

@@ -28,7 +28,7 @@ def simplest(boxes: Boxes, space: Space) -> Boxes:
         return boxes
     first, parts, sizes = boxes.box_offsets, [], np.diff(boxes.box_offsets)
     done = 0
-    for row in _doubtful(boxes, space).tolist():
+    for row in _rows_to_simplify(boxes, space).tolist():
         begin, end = int(first[row]), int(first[row + 1])
         lo, hi = _simplest(boxes.lo[begin:end], boxes.hi[begin:end], space)
         parts += [(boxes.lo[done:begin], boxes.hi[done:begin]), (lo, hi)]
@@ -60,7 +60,7 @@ def _simplest(lo: F64, hi: F64, space: Space) -> tuple[F64, F64]:
     return filter_.arrays()
 
 
-def _doubtful(boxes: Boxes, space: Space) -> I64:
+def _rows_to_simplify(boxes: Boxes, space: Space) -> I64:
     """Return the rows with boxes that are nested or may be mergeable."""
     sizes = np.diff(boxes.box_offsets)
     some = np.flatnonzero((sizes > 1)[boxes.owner])

@@ -29,7 +29,7 @@ from rangecast.rank.device import NOT_ON_A_DEVICE, best_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import merge_into
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
-from rangecast.rank.scores.combine import check_combine, joined, nothing, number_of
+from rangecast.rank.scores.combine import check_combine, initial_value, joined, number_of
 from rangecast.rank.scores.tolerances import NO_TOLERANCES, share_of
 from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.rank.verified import Verified, VerifiedScan
@@ -170,7 +170,7 @@ def _add_recent(
             counters[TESTED] += 1
             best, is_matched = 0.0, False
             for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
-                total, all_hold, some_hold = nothing(combine), True, False
+                total, all_hold, some_hold = initial_value(combine), True, False
                 for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
                     axis = bounds.axis[term]
                     starts, ends = bounds.lo[term], bounds.hi[term]

@@ -21,7 +21,7 @@ from rangecast.model.shapes.verification.places import places_of
 from rangecast.model.shapes.verification.programs import Programs, holds
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best
-from rangecast.rank.scores.combine import joined, nothing, number_of
+from rangecast.rank.scores.combine import initial_value, joined, number_of
 from rangecast.rank.scores.tolerances import NO_TOLERANCES, share_of
 from rangecast.rank.top import insert
 
@@ -125,7 +125,7 @@ def _score(
                 continue
             best, is_matched = 0.0, False
             for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
-                total, some_hold, shapes = nothing(combine), False, 0
+                total, some_hold, shapes = initial_value(combine), False, 0
                 for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
                     place = place_of_axis[bounds.axis[term]]
                     if place >= 0:

@@ -254,7 +254,7 @@ def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | 
             elif kinds <= _TEXTS and isinstance(attribute, Timestamp) and not attribute.epoch:
                 column = _moments(attribute, values)
             else:
-                column = _each_once(attribute, values)
+                column = _convert_distinct(attribute, values)
         except (RangecastError, TypeError, ValueError, OverflowError):
             return None
         if column is None:
@@ -318,7 +318,7 @@ def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
     return column
 
 
-def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
+def _convert_distinct(attribute: Attribute, values: Sequence[Any]) -> F64:
     """Return a column, converting each distinct value once."""
     # True equals 1 and 1.0, so values of several types would share a place.
     if len({type(value) for value in values} - {type(None)}) > 1:
@@ -343,7 +343,9 @@ def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
 def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
     """Return events of the log as points, (events, d)."""
     if form != CLOUDEVENTS and len(lines) >= _ONE_BY_ONE:
-        decoder = _light(tuple([None if attribute.path else attribute.name for attribute in space]))
+        decoder = _fields_decoder(
+            tuple([None if attribute.path else attribute.name for attribute in space])
+        )
         if decoder is not None:
             try:
                 rows = decoder.decode(b"[%s]" % b",".join(lines))
@@ -357,7 +359,7 @@ def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
 
 
 @lru_cache(maxsize=64)
-def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
+def _fields_decoder(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
     """Return a decoder of only these fields, if they are valid field names of a class."""
     fields = [(name, Any, None) for name in names if name and name.isascii() and name[0] != "_"]
     if len(fields) < len(names) or any(iskeyword(field) for field, *_ in fields):

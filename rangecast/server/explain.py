@@ -79,7 +79,7 @@ def recipients(
     point = asked.point(space)
     numbers = index.match(point[np.newaxis]).numbers
     numbers = numbers[~np.isin(numbers, list(passing))]
-    boxes = _lasting(engine.boxes(MAX_EXAMINED), passing)
+    boxes = _without_sessions(engine.boxes(MAX_EXAMINED), passing)
     missed: list[dict[str, Any]] = []
     first = boxes.box_offsets
     for row in nearest_misses(space, boxes, point, nearest):
@@ -96,7 +96,7 @@ def recipients(
     }
 
 
-def _lasting(boxes: Boxes, passing: Collection[int]) -> Boxes:
+def _without_sessions(boxes: Boxes, passing: Collection[int]) -> Boxes:
     """Return the boxes without those of session subscriptions."""
     if not passing:
         return boxes
@@ -163,7 +163,7 @@ def boxes_on_axes(
     for name in (x, y):
         if name and name not in space.axes:
             raise UsageError(f"no attribute {name!r}: {did_you_mean(name, space.names)}")
-    boxes = _lasting(index.engine.boxes(MAX_EXAMINED), passing)
+    boxes = _without_sessions(index.engine.boxes(MAX_EXAMINED), passing)
     chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
     bounds = boxes.mentions[:, chosen].sum(axis=1)
     places = np.argsort(-bounds, kind="stable")[:limit]

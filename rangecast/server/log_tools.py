@@ -23,8 +23,8 @@ from rangecast.server.log.acknowledged import EndMark
 from rangecast.server.log.base import START, LogError, Unit, new_epoch
 from rangecast.server.log.segment import (
     checked_units,
-    looked_at,
     path_of,
+    segment_end,
     segments,
     wal_of,
     write_head,
@@ -222,7 +222,7 @@ def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
         connection.close()
     if kept:
         mark = EndMark(folder)
-        mark.begin(looked_at(path_of(folder, kept[-1]))[1])
+        mark.begin(segment_end(path_of(folder, kept[-1]))[1])
         mark.close()
 
 

@@ -61,7 +61,7 @@ class Maintenance:
                 if time.monotonic() - last < _PAUSE:
                     continue
                 last = time.monotonic()
-                self._look_for_space()
+                self._detect_free_space()
                 core.pipeline.flush_acks()
                 self._expire()
                 self._pass_time()
@@ -69,7 +69,7 @@ class Maintenance:
             except Exception:
                 logger.exception("maintenance failed; retrying")
 
-    def _look_for_space(self) -> None:
+    def _detect_free_space(self) -> None:
         """Detect that a full disk has space again, even without requests."""
         core, log = self._core, self._core.log
         if core.pipeline.is_full and isinstance(log, SqliteLog) and log.has_space:

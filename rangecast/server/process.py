@@ -368,7 +368,7 @@ def serve(
         raise failure[0]
 
 
-def spare_the_collector() -> None:
+def freeze_garbage_collector() -> None:
     """Exclude long-lived objects from garbage collection; call it once everything is loaded.
 
     Modules and loaded data are some 200,000 objects. Traversing them takes the collector 0.1 s or

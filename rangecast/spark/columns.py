@@ -45,7 +45,7 @@ ERROR_TYPE = pa.struct([(name, pa.string()) for name in _ERROR])
 """Rejection of a row: the column, its value, the reason, and the whole row as a text."""
 
 
-def need(data: DataFrame, names: Iterable[str], what: str) -> None:
+def require_columns(data: DataFrame, names: Iterable[str], what: str) -> None:
     """Reject a DataFrame that lacks columns."""
     need_among(names, data.columns, what)
 
@@ -108,7 +108,7 @@ def need_attributes(
         present = {*data.columns}
         names = [columns.names(attribute) for attribute in space.valued]
         absent = [some[0] for some in names if not {*some} & present]
-        need(data, absent, "events")
+        require_columns(data, absent, "events")
     found = [name for name in columns.all_names(space) if name in data.columns]
     reject_dots(found)
     need_types(data.schema, space, columns)
@@ -159,7 +159,7 @@ def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool
 
 def id_kind(data: DataFrame, column: str, what: str) -> DataType:
     """Return the type of ids, long or string; reject any other."""
-    need(data, [column], what)
+    require_columns(data, [column], what)
     reject_dots([column])
     kind = _plain(data.schema[column].dataType)
     if kind in _WHOLE:
@@ -195,7 +195,7 @@ def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> S
         raise UsageError(
             f"keep must be a list of columns\n  given: str {keep!r}\n  hint: give keep=[{keep!r}]"
         )
-    need(data, keep, "events")
+    require_columns(data, keep, "events")
     for name in keep:
         if name in taken:
             raise UsageError(

@@ -13,7 +13,7 @@ from rangecast.interop.geoparquet import geometry_text
 from rangecast.model.attributes.places import Place
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.space import Space
-from rangecast.spark.columns import need
+from rangecast.spark.columns import require_columns
 
 _FILTER = "filter"
 _NESTED = {2: "polygon", 3: "multipolygon"}
@@ -31,7 +31,7 @@ def filters_of_geometries(
 
     An invalid geometry becomes a filter that is rejected with the reason.
     """
-    need(subscriptions, [geometry], "subscriptions")
+    require_columns(subscriptions, [geometry], "subscriptions")
     name = name_text(_place(space, place))
     kind = _kind(subscriptions.schema[geometry].dataType, geometry)
     others = [column for column in subscriptions.columns if column not in (geometry, _FILTER)]

@@ -67,10 +67,10 @@ class History:
             boxes, space = versions.load(version)
             engine = Engine(space)
             engine.subscribe_many(boxes)
-            history._become(engine, float(version))
+            history._apply_difference(engine, float(version))
         return history
 
-    def _become(self, engine: Engine, at: float) -> None:
+    def _apply_difference(self, engine: Engine, at: float) -> None:
         """Make all edits between the set of now and another one."""
         for gone in [one for one in self._now if one not in engine]:
             self.unsubscribe(gone, at=at)
@@ -169,7 +169,7 @@ class History:
 
         The options are those of `Engine.match`.
         """
-        given = self._then(event, as_of)
+        given = self._subscriptions_then(event, as_of)
         found = self._engine.match(given, ignore_unknown=ignore_unknown, nan=nan)
         return [self._ids[int(number)] for number in found]
 
@@ -183,7 +183,7 @@ class History:
         nan: str = "error",
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of an event at a time, by score, best first."""
-        given = self._then(event, as_of)
+        given = self._subscriptions_then(event, as_of)
         found = self._engine.rank(given, k, ignore_unknown=ignore_unknown, nan=nan)
         return [(self._ids[int(number)], score) for number, score in found]
 
@@ -196,8 +196,8 @@ class History:
         nan: str = "error",
     ) -> int:
         """Return how many subscriptions matched an event at a time."""
-        given = self._then(event, as_of)
+        given = self._subscriptions_then(event, as_of)
         return self._engine.count(given, ignore_unknown=ignore_unknown, nan=nan)
 
-    def _then(self, event: Mapping[str, Any], as_of: float) -> dict[str, Any]:
+    def _subscriptions_then(self, event: Mapping[str, Any], as_of: float) -> dict[str, Any]:
         return {**event, _TIME: check_finite("as_of", as_of)}

@@ -128,7 +128,7 @@ def _copied(start: I64, length: I32, text: U8, slots: I64, out: U8) -> None:
         end += length[slot]
 
 
-def roomy(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
+def with_capacity(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
     """Return the array if it has room for `size` items, else a copy with an eighth to spare."""
     if size <= len(array):
         return array
@@ -192,9 +192,9 @@ class Keys:
             used = used - gone
             self._totals[_BYTES], self._totals[_GONE] = used, 0
         keys = keys._replace(
-            start=roomy(keys.start, slots + count),
-            length=roomy(keys.length, slots + count, -1),
-            text=roomy(keys.text, used + size),
+            start=with_capacity(keys.start, slots + count),
+            length=with_capacity(keys.length, slots + count, -1),
+            text=with_capacity(keys.text, used + size),
         )
         if 5 * (slots + count) > 4 * len(keys.table):
             places = 1 << (5 * (slots + count) // 4).bit_length()

@@ -69,7 +69,7 @@ class Subscriptions:
         self._schedules: dict[str, Schedule] = {}
         self.longest_gap = 0
         """Microseconds of the longest path that a rule looks at; 0: none does."""
-        self._sum_up()
+        self._update_totals()
         self.refresh()
 
     def __len__(self) -> int:
@@ -172,12 +172,12 @@ class Subscriptions:
         if rule is not None:
             self.by_id[subscription] = rule
         self._new_rules.add(subscription)
-        self._sum_up()
+        self._update_totals()
 
     def _has_extent(self, rule: Rule) -> bool:
         return bool(rule.gap) or self._accuracy is not None
 
-    def _sum_up(self) -> None:
+    def _update_totals(self) -> None:
         """Update what depends on all rules."""
         rules = self.default, *self.by_id.values()
         self.longest_gap = max(rule.gap for rule in rules)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rangecast.kernels.arrays import F64, I32, I64, U8, AnyArray, offsets_of
 from rangecast.track.columns import MatchColumns, Objects, Output, Rules, Stays
 from rangecast.track.geometry.crossings import NO_EVENT, STORED, Paths, previous
-from rangecast.track.keys import Keys, roomy
+from rangecast.track.keys import Keys, with_capacity
 from rangecast.track.machine import (
     FAR,
     FREE,
@@ -147,10 +147,10 @@ class State:
         last, stamp, number, stay = self._objects
         if count > len(last):
             self._objects = Objects(
-                roomy(last, count, NEVER),
-                roomy(stamp, count, NEVER),
-                roomy(number, count),
-                roomy(stay, count, -1),
+                with_capacity(last, count, NEVER),
+                with_capacity(stamp, count, NEVER),
+                with_capacity(number, count),
+                with_capacity(stay, count, -1),
             )
 
     def apply_one(
@@ -168,7 +168,7 @@ class State:
         row, slots, known = np.array([at]), np.array([slot]), np.zeros(count, np.uint8)
         size = int(self._totals[STAYS]) + count
         if size > len(self._stays.next):
-            self._stays = Stays(*(roomy(column, size) for column in self._stays))
+            self._stays = Stays(*(with_capacity(column, size) for column in self._stays))
         self._totals[OUT] = self._totals[FULL] = 0
         parts = self._objects, self._stays, rules, self._few, self._totals
         if apply_events(*parts, slots, row, matched, known, 0, after, inside):
@@ -220,7 +220,7 @@ class State:
         def run(out: Output, begin: int) -> int:
             new = int(matched.offsets[begin + 1] - matched.offsets[begin])
             size = int(self._totals[STAYS]) + new
-            self._stays = Stays(*(roomy(column, size) for column in self._stays))
+            self._stays = Stays(*(with_capacity(column, size) for column in self._stays))
             parts = self._objects, self._stays, rules, out, self._totals
             return apply_events(*parts, slots, times, matched, known, begin, after, inside)
 

@@ -7,7 +7,7 @@ from rangecast.match.cells.index import Cells
 from rangecast.match.cells.plan import DOUBTFUL, EDGE, SURE, Plan, cut
 from rangecast.match.result import Work
 from rangecast.match.scan import Scan
-from rangecast.match.shared.candidates import Sample, stand_alone
+from rangecast.match.shared.candidates import Sample, mark_disjoint
 from rangecast.model.boxes import Boxes
 from tests.support import adversarial, strategies
 from tests.support.conformance import as_sets
@@ -161,7 +161,7 @@ def test_boxes_of_one_subscription_that_never_meet_need_no_comparison():
     hi = np.array([[2.0], [6.0], [9.0], [3.0], [4.0]])
     boxes = Boxes.of(lo, hi, owner=[0, 0, 0, 1, 1])
     alone = np.empty(5, np.bool_)
-    stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
+    mark_disjoint(boxes.lo, boxes.hi, boxes.owner, alone)
     assert alone.tolist() == [True, True, True, False, False]
     points = np.arange(-1.0, 11.0)[:, None]
     matches = Cells(boxes).match(points)

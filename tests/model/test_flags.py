@@ -251,5 +251,5 @@ def test_links_take_no_text_for_a_list_of_ids() -> None:
     links = Links(SPACE)
     links.connect("l")
     links.subscribe_many("l", [{"id": "a", "filter": "a < 5"}])
-    with pytest.raises(UsageError, match="a list of subscriptions is expected"):
+    with pytest.raises(UsageError, match="expected a list of subscriptions"):
         links.unsubscribe_many("l", "a")

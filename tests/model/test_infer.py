@@ -132,7 +132,7 @@ def test_bounds_are_open_unless_asked_for():
         (["01", "02"] * 10, "category, 2 distinct values in 20 rows"),
         (["a", "b"], "string, 2 distinct values in 2 rows: no two are the same"),
         (["a", "a"], "string, 1 distinct value in 2 rows: too few rows to know all values"),
-        (["1.5", "2", "N/A"], "string in 3 rows; no number because of 'N/A' in row 2"),
+        (["1.5", "2", "N/A"], "string in 3 rows; not number because of 'N/A' in row 2"),
         (
             ["2026-01-31", None],
             "timestamp, 2026-01-31T00:00:00Z to 2026-01-31T00:00:00Z in 2",
@@ -188,9 +188,9 @@ def test_a_row_is_counted_within_its_file(tmp_path):
     (tmp_path / "b.csv").write_text("x\n4.5\nN/A\n5.5\n6.5\n")
     for given in (tmp_path, tmp_path / "*.csv"):
         told = Space.infer(given).guesses["x"]
-        assert told.endswith(f"; no number because of 'N/A' in row 1 of {tmp_path / 'b.csv'}")
+        assert told.endswith(f"; not number because of 'N/A' in row 1 of {tmp_path / 'b.csv'}")
     told = Space.infer(tmp_path / "b.csv").guesses["x"]
-    assert told.endswith("; no number because of 'N/A' in row 1")
+    assert told.endswith("; not number because of 'N/A' in row 1")
 
 
 @pytest.mark.parametrize("name", ["filter", "score", "seq", " "])

@@ -99,7 +99,7 @@ def test_a_board_that_makes_no_sense_is_rejected(call, says):
         (lambda b: b.move(1, None), "position must be a finite number"),
         (lambda b: b.add(2, None, 1), "position must be a finite number"),
         (lambda b: b.add(2, 1, None), "value must be a finite number"),
-        (lambda b: b.unsubscribe_many("0"), "a list of interests is expected"),
+        (lambda b: b.unsubscribe_many("0"), "expected a list of interests"),
         (lambda b: b.unsubscribe_many(0), "put a single id into a list"),
         (lambda b: b.unsubscribe_many(["0"]), "the ids of this set are integers"),
         (lambda b: b.unsubscribe_many([0, 1]), "no interest 1"),

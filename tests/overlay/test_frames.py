@@ -16,8 +16,8 @@ from rangecast.overlay.interest.items import (
     Batch,
     ResolvedItem,
     name_of,
-    understood,
     wanted_of,
+    with_local_words,
 )
 from rangecast.overlay.interest.range_line import Curve
 from rangecast.overlay.interest.routing_table import Table
@@ -230,9 +230,9 @@ def test_items_in_terms_that_no_box_has_are_rejected():
     for terms in wrong:
         packed = np.array(terms, TERM).tobytes()
         with pytest.raises(FrameError, match="a box has an invalid term"):
-            understood([messages.BoxItem(name_of(packed), packed)], SPACE, None)
+            with_local_words([messages.BoxItem(name_of(packed), packed)], SPACE, None)
     with pytest.raises(FrameError, match="terms of 22 bytes"):
-        understood([messages.BoxItem(7, b"x")], SPACE, None)
+        with_local_words([messages.BoxItem(7, b"x")], SPACE, None)
 
 
 # ---- merging

@@ -9,7 +9,7 @@ from rangecast.overlay import Broker, Settings
 from rangecast.overlay.broker import event_log, ports, publishing
 from rangecast.overlay.broker import interest as broker_interest
 from rangecast.overlay.interest import items
-from rangecast.overlay.interest.items import EVERYTHING, Batch, name_of, understood
+from rangecast.overlay.interest.items import EVERYTHING, Batch, name_of, with_local_words
 from rangecast.overlay.interest.routing_table import Table
 from rangecast.overlay.wire import frames
 from rangecast.overlay.wire.packing import pack
@@ -282,7 +282,7 @@ def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_rejected(monkeypa
     broker.handle(0.0, ports.Received("b", frame))
     item = frames.TextItem(name_of("x" * 5000), "x" * 5000)
     with pytest.raises(FrameError, match="at most 4,000 bytes"):
-        understood([item], spaces["a"], None)
+        with_local_words([item], spaces["a"], None)
     assert broker.counts["frames rejected"] == 1
 
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.cli.shared.spark_session import spark_session, told
+from rangecast.cli.shared.spark_session import spark_session, with_cause
 from rangecast.errors import FileError, RejectedRowError, UsageError
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import CollectedRows
@@ -168,7 +168,7 @@ def test_a_message_of_spark_with_an_error_of_ours():
         '(most recent call last):\n  File "a.py", line 1, in b\n    raise\n'
         "rangecast.errors.FileError: x.csv: is gone\n  hint: put it back\n\n\tat a.b(C.java:1)\n"
     )
-    error = told(text)
+    error = with_cause(text)
     assert type(error) is FileError
     assert str(error) == "x.csv: is gone\n  hint: put it back"
 

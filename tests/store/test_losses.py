@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rangecast.cli.shared.spark_session import told
+from rangecast.cli.shared.spark_session import with_cause
 from rangecast.errors import FileError
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.io.writer import TableWriter
@@ -147,7 +147,7 @@ def test_a_full_disk_anywhere_else_is_no_internal_error(cli, data, monkeypatch):
     ],
 )
 def test_a_full_disk_on_spark_is_told_in_one_line(message):
-    error = told(f"An error occurred while calling o1.save.\n: {message}")
+    error = with_cause(f"An error occurred while calling o1.save.\n: {message}")
     assert type(error) is FileError
     assert str(error) == "Spark: No space left on device; free some space, or use another disk"
 

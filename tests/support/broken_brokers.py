@@ -216,7 +216,7 @@ class AnswersEarly(Broker):
     def _propagation_asked(self, now, link, frame):
         asked = self._propagation.asked(frame.token, link.name, self.links.values())
         if asked is not None:
-            self._ask_on(asked)
+            self._query_propagation(asked)
 
 
 class SendsEarly(Broker):

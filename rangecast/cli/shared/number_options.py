@@ -11,7 +11,7 @@ import typer
 _WORDS = {int: "a whole number", float: "a number"}
 
 
-def reworded(error: typer.BadParameter) -> str | None:
+def number_error(error: typer.BadParameter) -> str | None:
     """Return an error message for an invalid number; `None` if the option takes no number."""
     context, parameter = error.ctx, error.param
     callback = getattr(getattr(context, "command", None), "callback", None)
@@ -21,7 +21,7 @@ def reworded(error: typer.BadParameter) -> str | None:
     kind, declared = _declared(option.annotation if option else None)
     if kind is None:
         return None
-    return f"must be {_WORDS[kind]}{_range(declared)}{_given(error)}"
+    return f"must be {_WORDS[kind]}{_range(declared)}{_given_value(error)}"
 
 
 def _declared(hint: Any) -> tuple[type | None, Any]:
@@ -42,7 +42,7 @@ def _range(declared: Any) -> str:
     return "" if most is None else f", at most {most}"
 
 
-def _given(error: typer.BadParameter) -> str:
+def _given_value(error: typer.BadParameter) -> str:
     """Return the value that the user gave, as the option parser reports it."""
     cause: Any = error.__cause__ or error.__context__
     if hasattr(cause, "errors"):

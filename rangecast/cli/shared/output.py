@@ -54,14 +54,14 @@ def compiling(*, quiet: bool) -> Iterator[Compiling]:
     """Report that kernels must be compiled, which makes the first run slow; sum up the time."""
     from rangecast.kernels.jit import noticing
 
-    def tell() -> None:
+    def report_compiling() -> None:
         if not quiet:
             console.print(_COMPILING)
 
     logging.getLogger(
         "rangecast.notify.compiling"
     ).disabled = True  # the command reports it instead
-    with noticing(tell) as listener:
+    with noticing(report_compiling) as listener:
         yield listener
 
 

@@ -153,7 +153,7 @@ class Run:
             for copy in copies:
                 error.args = tuple(str(text).replace(copy, NAME) for text in error.args)
             raise error from None
-        run._tell()
+        run._print_line()
 
     @property
     def is_silent(self) -> bool:
@@ -315,7 +315,7 @@ class Run:
         }
         self._summary = _Summary(text, common | dict(facts), is_loud)
 
-    def _tell(self) -> None:
+    def _print_line(self) -> None:
         if self._summary is None:
             return
         text, facts, is_loud = self._summary

@@ -38,13 +38,13 @@ def spark_session(
         session = get_session(master, conf=conf)
         yield session
     except (PySparkException, Py4JError) as error:
-        raise told(str(error)) from error
+        raise with_cause(str(error)) from error
     finally:
         if theirs is None and session is not None:
             session.stop()
 
 
-def told(message: str) -> errors.RangecastError:
+def with_cause(message: str) -> errors.RangecastError:
     """Return an error with the cause, extracted from a long Spark message."""
     from rangecast.spark.worker_errors import worker_error
 

@@ -71,7 +71,11 @@ def answer_events(
     if not on.is_spark:
         rows = pa.array(np.arange(boxes.rows))  # small, and turned into ids when they are written
         answerer = replace(make(boxes, where, table), ids=rows)
-        choice, answers, pieces = answerer.choice, answerer.schema, _here(answerer, batches())
+        choice, answers, pieces = (
+            answerer.choice,
+            answerer.schema,
+            _answer_locally(answerer, batches()),
+        )
     else:
         from rangecast.spark.steps.in_order import answer_in_order
         from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY, prepare_answers
@@ -122,7 +126,7 @@ def answer_events(
     )
 
 
-def _here(answerer: Answerer, batches: Iterator[Events]) -> Pieces:
+def _answer_locally(answerer: Answerer, batches: Iterator[Events]) -> Pieces:
     """Answer events in this process."""
     for ids, points in batches:
         for answer in answerer.answers(points):

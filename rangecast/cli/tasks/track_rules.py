@@ -56,13 +56,13 @@ def read_rules(path: Path, ids: type) -> TrackRules:
             None if rule is None else _made("rule", Rule.of, rule),
             {
                 ids(id_): _made(f"rules.{id_}", Rule.of, table)
-                for id_, table in _own(document, "rules")
+                for id_, table in _rule_tables(document, "rules")
             },
             document.get("accuracy"),
             None if policy is None else _made("policy", Policy.of, policy),
             {
                 ids(id_): _made(f"policies.{id_}", Policy.of, table)
-                for id_, table in _own(document, "policies")
+                for id_, table in _rule_tables(document, "policies")
             },
         )
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -75,7 +75,7 @@ def read_rules(path: Path, ids: type) -> TrackRules:
         ) from None
 
 
-def _own(document: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+def _rule_tables(document: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
     tables = document.get(name, {})
     if not isinstance(tables, dict):
         raise UsageError(f"{name!r} must be a table of tables, by subscription")

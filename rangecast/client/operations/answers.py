@@ -261,7 +261,7 @@ def why(
     The options are those of `match`.
     """
     asked = {"event": _one(event, nan), "subscription": as_id(subscription)}
-    return client._why("/why", asked, ignore_unknown)._replace(read=explanation)
+    return client._error_text("/why", asked, ignore_unknown)._replace(read=explanation)
 
 
 def why_not(
@@ -280,7 +280,7 @@ def why_not(
     those of `match`.
     """
     asked = {"event": _one(event, nan), "k": check_integer("k", k, 1, 100)}
-    call = client._why("/why-not", asked, ignore_unknown)
+    call = client._error_text("/why-not", asked, ignore_unknown)
     return call._replace(
         read=lambda answer: [explanation(neighbour) for neighbour in answer["nearest"]]
     )

@@ -88,7 +88,7 @@ def awaited(
             try:
                 answer = await self._send(call)
             except Exception as error:
-                advance = _thrown(steps, error)
+                advance = _raised(steps, error)
             else:
                 advance = _sent(steps, answer)
 
@@ -100,7 +100,7 @@ def _answer(steps: Operation[Any], send: Callable[[Call[Any]], Any], call: Call[
     try:
         answer = send(call)
     except Exception as error:
-        return _thrown(steps, error)
+        return _raised(steps, error)
     return _sent(steps, answer)
 
 
@@ -108,7 +108,7 @@ def _sent(steps: Operation[Any], answer: Any) -> _Advance:
     return lambda: steps.send(answer)
 
 
-def _thrown(steps: Operation[Any], error: Exception) -> _Advance:
+def _raised(steps: Operation[Any], error: Exception) -> _Advance:
     return lambda: steps.throw(error)
 
 

@@ -101,7 +101,7 @@ class Calls:
         path, body = self._in_space(f"/subscriptions:{verb}"), encode({"ids": ids})
         return Call("POST", path, body, repeatable=verb != "delete")
 
-    def _why(self, path: str, asked: dict[str, Any], ignore_unknown: bool) -> Call[Any]:
+    def _error_text(self, path: str, asked: dict[str, Any], ignore_unknown: bool) -> Call[Any]:
         options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown), "boxes": True}
         return Call("POST", self._in_space(path), encode(asked | options))
 

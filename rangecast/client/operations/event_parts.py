@@ -70,7 +70,7 @@ class EventParts:
 
     def rows(self) -> Iterator[Row]:
         """Yield the events in the format to send, or the reason why one can't be sent."""
-        for event in self._given():
+        for event in self._given_parts():
             try:
                 row = self._checked(checked_event(event))
             except RangecastError as error:
@@ -84,7 +84,7 @@ class EventParts:
                     values.append(row.get(name))
                 yield {name: row[name] for name in row if name not in self._dropped}
 
-    def _given(self) -> Iterator[Any]:
+    def _given_parts(self) -> Iterator[Any]:
         events = self._events
         if isinstance(events, str) or hasattr(events, "__fspath__"):
             self._texts_too = format_of(events) in ("csv", "jsonl")

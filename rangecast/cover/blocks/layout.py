@@ -139,7 +139,7 @@ def _take_top(index: BlockState, tile: int) -> None:
 
 
 @jit
-def _seat(index: BlockState, leaf: int, tile: int, seat: int) -> None:
+def _insert_leaf(index: BlockState, leaf: int, tile: int, seat: int) -> None:
     """Insert a leaf into a tile at this position; later ones move up."""
     width = index.notes[COLUMNS]
     last = index.leaves[tile]
@@ -246,7 +246,7 @@ def _split(index: BlockState, leaf: int, parent: int, side: int) -> None:
     else:
         index.child[2 * parent + side] = node
     tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
-    _seat(index, new, tile, seat + 1)
+    _insert_leaf(index, new, tile, seat + 1)
     _take_hull(index, leaf)
     _take_hull(index, new)
 

@@ -71,7 +71,7 @@ def _is_small(index: ZState, begin: int, end: int) -> bool:
 
 
 @jit
-def _look(
+def _search_between(
     index: ZState,
     store: Store,
     want: SearchParameters,
@@ -152,7 +152,9 @@ def _search(
                     mask ^= bit << axis
                 sure = whole and mask == 0
                 if sure or level == axes * bits - 1 or _is_small(index, first, last):
-                    filled, tests = _look(index, store, want, box, first, last, sure, out, filled)
+                    filled, tests = _search_between(
+                        index, store, want, box, first, last, sure, out, filled
+                    )
                 else:
                     other, tests = _extreme(index, first, last, down), 1
                     holds = dominates(store, box, other) if down else dominates(store, other, box)

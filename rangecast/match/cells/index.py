@@ -61,15 +61,15 @@ from rangecast.match.shared.candidates import (
     earlier_boxes,
     held_before,
     holds,
-    stand_alone,
+    mark_disjoint,
 )
 from rangecast.match.single_event import (
     ALONE,
     NO_ROWS,
     OWN,
     SingleEvent,
+    append_other_rows,
     max_beside,
-    put_beside,
     reject_nan,
     single_event,
 )
@@ -290,7 +290,7 @@ def _match_one(table: I64, points: F64, others: I32) -> I32:
     counts = np.zeros(1, np.int64)
     arguments = lists, on_edges, counts[:0], others, ZERO, ZERO, rows, counts
     _match(filed, points, *arguments)
-    return rows[: put_beside(table, points, others, rows, counts[0])]
+    return rows[: append_other_rows(table, points, others, rows, counts[0])]
 
 
 class Cells:
@@ -310,7 +310,7 @@ class Cells:
         held = sum(array.nbytes for array in kept)
         self.allowed = max(1 << 30, 4 * held) if memory is None else memory
         alone = np.empty(len(boxes.lo), np.bool_)
-        stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
+        mark_disjoint(boxes.lo, boxes.hi, boxes.owner, alone)
         self._blocks = blocks_of(len(boxes.lo))
         room = self.allowed - held
         choice = plans(boxes, Sample(boxes), alone, room) if plan is None else [plan]
@@ -388,7 +388,7 @@ class Cells:
         """Whether there are dead boxes whose entries aren't marked, but looked up."""
         return len(self._filed.arrays.loose) > 0
 
-    def sift(self, entries: int) -> None:
+    def mark_dead_entries(self, entries: int) -> None:
         """Mark the entries of dead boxes, once that is less work than the look-ups."""
         bundle = self._filed  # another thread may put a new one in its place
         filed = bundle.arrays
@@ -419,7 +419,7 @@ class Cells:
             self._alone.append(self.single_event(*ALONE))
         rows = self._alone[0](points, NO_ROWS)
         if self.is_loose:
-            self.sift(len(rows))
+            self.mark_dead_entries(len(rows))
         return rows
 
     def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
@@ -434,7 +434,7 @@ class Cells:
         tables = self._grid.table, self._filed.table
         most = _locate_all(*tables, points, lists, on_edges)
         if self.is_loose:
-            self.sift(most)
+            self.mark_dead_entries(most)
         filed = self._filed
         beside = _NONE if others is None else others
         most += len(beside.rows)

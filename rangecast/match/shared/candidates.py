@@ -62,7 +62,7 @@ def earlier_boxes(boxes: Boxes, order: I64) -> I32:
 
 
 @jit
-def stand_alone(lo: F64, hi: F64, owner: I32, out: Bool) -> None:
+def mark_disjoint(lo: F64, hi: F64, owner: I32, out: Bool) -> None:
     """Write whether each box meets no other box of its subscription, so that both never hold.
 
     A subscription of very many boxes isn't looked into: its boxes count as meeting.

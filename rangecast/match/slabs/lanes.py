@@ -93,7 +93,7 @@ class _Room(NamedTuple):
 
 
 @jit
-def _sift(part: Part, table: U64, chunks: int, chunk: int, rows: U64, row: int) -> None:
+def _narrow_rows(part: Part, table: U64, chunks: int, chunk: int, rows: U64, row: int) -> None:
     """Narrow the rows of a part's boxes to the events that may lie in them."""
     for s in range(part.width):
         mine = (np.int64(part.attributes[s]) * chunks + chunk) * TABLE_ROWS
@@ -105,7 +105,7 @@ def _sift(part: Part, table: U64, chunks: int, chunk: int, rows: U64, row: int) 
 
 
 @jit
-def _sift_surely(part: Part, room: _Room, chunk: int, count: int) -> None:
+def _fill_sure_rows(part: Part, room: _Room, chunk: int, count: int) -> None:
     """Fill sure row k with the events that surely lie in box picked[k]."""
     for k in range(count):
         row = room.picked[k] * LANE_WORDS
@@ -151,13 +151,13 @@ def _box_by_box(
     """
     for i in range(part.size):
         copy_row(room.box_rows, i * LANE_WORDS, hull_rows, row)
-    _sift(part, room.table, room.chunks, chunk, room.box_rows, ZERO)
+    _narrow_rows(part, room.table, room.chunks, chunk, room.box_rows, ZERO)
     some = 0
     for i in range(part.size):
         room.picked[some] = i
         counts = (live >> np.uint64(i)) & np.uint64(1) != 0
         some += counts & (words_in_use(room.box_rows, i * LANE_WORDS) != 0)
-    _sift_surely(part, room, chunk, some)
+    _fill_sure_rows(part, room, chunk, some)
     doubts = tested = ZERO
     for k in range(some):
         box = room.picked[k]
@@ -259,7 +259,7 @@ def search_batch(
                     hull_rows[row + w] = bits_up_to(events - chunk * LANES - 64 * w)
                 for i in range(1, hull.size):
                     copy_row(hull_rows, row + i * LANE_WORDS, hull_rows, row)
-                _sift(hull, room.table, chunks, chunk, hull_rows, row)
+                _narrow_rows(hull, room.table, chunks, chunk, hull_rows, row)
                 visited += LANE_WORDS * hull.size * width
             for i in range(hull.size):
                 begin = blocks[tile + i]

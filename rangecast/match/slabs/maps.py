@@ -28,7 +28,7 @@ from rangecast.kernels.bits import ZERO, bits_up_to, lowest_bit, prefetch
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_size
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single_event import OWN, max_beside, put_beside, reject_nan
+from rangecast.match.single_event import OWN, append_other_rows, max_beside, reject_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, SLOT, Layout
 from rangecast.match.slabs.search import is_first, more_room
 
@@ -299,7 +299,7 @@ def _holds_exactly(at: Any, maps: Any, box: int, codes: Any, point: Any) -> bool
 
 
 @jit
-def _judge(at: Any, maps: Any, boxes: Any, count: int, codes: Any, point: Any) -> int:
+def _keep_containing(at: Any, maps: Any, boxes: Any, count: int, codes: Any, point: Any) -> int:
     """Keep those of the boxes listed that contain the event; return how many."""
     for i in range(count):
         prefetch(maps.slots, maps.first_code[boxes[i]])
@@ -360,7 +360,7 @@ def _search_maps(
             for i in range(before, count):
                 prefetch(maps.first_code, boxes[i])
             chunk += 1
-        count = _judge(at, maps, boxes, count, coded, values)
+        count = _keep_containing(at, maps, boxes, count, coded, values)
         for i in range(count):
             box = boxes[i]
             if are_dead:
@@ -394,4 +394,4 @@ def match_one_by_maps(table: I64, points: F64, others: I32) -> I32:
         if chunk == len(maps.first_box) - 1:
             break
         rows = more_room(rows, filled)
-    return rows[: put_beside(table, points, others, rows, filled)]
+    return rows[: append_other_rows(table, points, others, rows, filled)]

@@ -20,7 +20,7 @@ from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single_event import OWN, max_beside, put_beside, reject_nan
+from rangecast.match.single_event import OWN, append_other_rows, max_beside, reject_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
 
 FIRST_ROWS = 1024
@@ -208,7 +208,7 @@ def match_one(table: I64, points: F64, others: I32) -> I32:
         if run == len(layout.runs) - 1:
             break
         rows = more_room(rows, filled)
-    return rows[: put_beside(table, points, others, rows, filled)]
+    return rows[: append_other_rows(table, points, others, rows, filled)]
 
 
 @jit

@@ -34,8 +34,8 @@ from rangecast.match.shared.frozen import FrozenIndex
 from rangecast.match.single_event import (
     OWN,
     SingleEvent,
+    append_other_rows,
     max_beside,
-    put_beside,
     reject_nan,
     single_event,
 )
@@ -195,7 +195,7 @@ def _match_single(table: I64, points: F64, others: I32) -> I32:
     room = _listed(at, value)
     rows = np.empty(room + max_beside(table, others), np.int32)
     _, filled, _ = _search(at, here, ZERO, value, ZERO, pointer(rows, 0), room)
-    return rows[: put_beside(table, points, others, rows, filled)]
+    return rows[: append_other_rows(table, points, others, rows, filled)]
 
 
 class Values(FrozenIndex):

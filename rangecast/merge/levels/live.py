@@ -118,7 +118,7 @@ class Levels:
         self.work = Work(self.work.touched, self.work.looked + looked)
         return out
 
-    def needless(self, sets: RangeSets) -> Bool:
+    def removable(self, sets: RangeSets) -> Bool:
         """Return which sets could be removed, one at a time, without changing the union."""
         places, levels = breakpoints_of(self._tree)
         return needless(places, levels, self._top, self._gap, *sets[:3])

@@ -96,7 +96,7 @@ class SplitSummary(SubscriptionSet):
         """
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
-        homes = self._homes(_mentioned_by_all(boxes))
+        homes = self._locations(_mentioned_by_all(boxes))
         for home in np.unique(homes).tolist():
             some = boxes if home == _EVERY else boxes.take(np.flatnonzero(homes == home))
             for summary in self._in(home):
@@ -120,7 +120,7 @@ class SplitSummary(SubscriptionSet):
         """Replace the filters of subscriptions; return their number."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids, old = self._members.known_many(boxes.ids.to_pylist())
-        new = self._homes(_mentioned_by_all(boxes)).tolist()
+        new = self._locations(_mentioned_by_all(boxes)).tolist()
         for row, id_ in enumerate(ids):
             some = boxes.take([row])
             for summary in self._in(new[row]):
@@ -213,7 +213,7 @@ class SplitSummary(SubscriptionSet):
             return self.summaries
         return [] if home == _NONE else [self.summaries[home]]
 
-    def _homes(self, mentioned: Bool) -> I64:
+    def _locations(self, mentioned: Bool) -> I64:
         """Return the location of subscriptions, by the attributes that each mentions, (rows, d)."""
         if self.combine == "all":
             return np.full(len(mentioned), _EVERY)

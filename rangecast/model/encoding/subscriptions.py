@@ -243,13 +243,13 @@ class SubscriptionColumns:
 
     def scores(self, rows: Rows) -> F64:
         """Return the score of each row, or NaN where absent."""
-        return _or_gap(rows.coordinates(_SCORE))
+        return _or_missing(rows.coordinates(_SCORE))
 
     def all_weights(self, rows: Rows) -> F64 | None:
         """Return the weights, (rows, d), NaN where absent; `None` if there is no weight column."""
         if not any(weight.name in rows for weight in self.weights):
             return None
-        columns = [_or_gap(rows.coordinates(weight)) for weight in self.weights]
+        columns = [_or_missing(rows.coordinates(weight)) for weight in self.weights]
         return np.stack(columns, axis=1)
 
     def part(self, rows: Rows, parse: Parse | None = None) -> Part:
@@ -296,7 +296,7 @@ class SubscriptionColumns:
         return lo, hi
 
 
-def _or_gap(values: F64) -> F64:
+def _or_missing(values: F64) -> F64:
     values[np.isposinf(values)] = NOT_GIVEN
     return values
 

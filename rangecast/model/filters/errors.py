@@ -57,7 +57,7 @@ def unquoted_date(text: str) -> bool:
     return _DATE.search(_QUOTED.sub("''", text)) is not None
 
 
-def misplaced(
+def unexpected_token(
     text: str,
     word: Word,
     accepted: set[str],

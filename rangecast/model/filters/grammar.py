@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from rangecast.errors import FilterError, abbreviate
-from rangecast.model.filters.errors import misplaced
+from rangecast.model.filters.errors import unexpected_token
 from rangecast.model.filters.excerpts import clipped, fault
 from rangecast.model.filters.lexer import CALL, Word, words_of
 
@@ -126,7 +126,7 @@ class Parser:
         if word.kind not in kinds:
             is_empty = self._last is None
             accepted = {*kinds, *expected}
-            raise misplaced(
+            raise unexpected_token(
                 self._text, word, accepted, self._names, unclosed=self._open > 0, is_empty=is_empty
             )
         self._last = word
@@ -193,7 +193,7 @@ class Parser:
 
     def _comparison(self, name: Word) -> Node:
         if self._is_word(*_TEXT_OPERATORS):
-            return self._likened(name)
+            return self._text_condition(name)
         sign = self._take(*COMPARISON)
         if sign.kind == "ORDER":
             value = self._take("VALUE")
@@ -203,7 +203,7 @@ class Parser:
             return self._without_case(equal(name, sign, value, [name, value]))
         is_denied = sign.kind == "NOT"
         if is_denied and self._is_word(*_TEXT_OPERATORS):
-            node = self._likened(name)
+            node = self._text_condition(name)
             node.negated = True
             return node
         if is_denied:
@@ -254,7 +254,7 @@ class Parser:
         is_function = word.kind == "NAME" and word.lower() in TEXT_FUNCTIONS
         return is_function and _OPENED.match(self._text, word.end) is not None
 
-    def _likened(self, name: Word) -> Condition:
+    def _text_condition(self, name: Word) -> Condition:
         """Parse the text operator and pattern after an attribute's name."""
         kind = self._take("NAME").lower()
         value = self._take("VALUE")

@@ -53,7 +53,7 @@ class _Names(NamedTuple):
 
 
 @jit
-def _is_wordly(byte: int) -> bool:
+def _continues_identifier(byte: int) -> bool:
     """Return whether a byte may continue an identifier; any non-ASCII byte may."""
     letter = (byte | 32) - 97
     return 0 <= letter < 26 or 48 <= byte < 58 or byte == 95 or byte >= 128
@@ -70,7 +70,7 @@ def _spaces(data: U8, at: int, end: int) -> int:
 def _keyword(data: U8, at: int, end: int, length: int, word: int) -> bool:
     """Return whether a keyword, encoded as a number, is at this offset, in any case."""
     stop = at + length
-    if stop > end or (stop < end and _is_wordly(data[stop])):
+    if stop > end or (stop < end and _continues_identifier(data[stop])):
         return False
     packed = 0
     for i in range(at, stop):
@@ -142,7 +142,7 @@ def _literal(data: U8, at: int, end: int) -> tuple[int, int, float]:
         if at == from_here:
             return at, 0, 0.0
         power += -ten if negative else ten
-    if at < end and (_is_wordly(data[at]) or data[at] == 46):
+    if at < end and (_continues_identifier(data[at]) or data[at] == 46):
         return at, 0, 0.0
     if digits > _SURE or abs(power) >= len(_POWERS):
         return at, _WORD, 0.0
@@ -154,7 +154,7 @@ def _literal(data: U8, at: int, end: int) -> tuple[int, int, float]:
 def _name(data: U8, at: int, end: int, names: _Names) -> tuple[int, int]:
     """Return the end of a name and its attribute's index, or -1 if it is unknown."""
     start = at
-    while at < end and _is_wordly(data[at]):
+    while at < end and _continues_identifier(data[at]):
         at += 1
     before = 0
     for axis in range(len(names.ends) if at > start else 0):
@@ -293,7 +293,9 @@ def boxes_of_texts(
     parse    replacement for parsing a single text
     """
     count, parse = len(texts), parse or (lambda _, text: Filter.parse(text, space))
-    lo, hi, good, several = read_texts(texts, space) if _is_worth(count) else _none(count, space)
+    lo, hi, good, several = (
+        read_texts(texts, space) if _is_kernel_worthwhile(count) else _none(count, space)
+    )
     sizes = good.astype(np.int64)
     parsed: list[Filter] = []
     for index in np.flatnonzero(~good).tolist():
@@ -325,7 +327,7 @@ class _Parsed:
     count = 0
 
 
-def _is_worth(count: int) -> bool:
+def _is_kernel_worthwhile(count: int) -> bool:
     """Return whether to use the kernel, which may have to be compiled first."""
     if count > _FEW and is_compiled(_cut):
         return True

@@ -172,7 +172,7 @@ def joined(attributes: Sequence[Attribute], region: Iterable[Product]) -> Region
             for axis, _ranges in product:
                 members.setdefault(axis, []).append(product)
         for axis in sorted(members):
-            for group in _alike(axis, (p for p in members[axis] if p in alive)):
+            for group in _group_by_axis(axis, (p for p in members[axis] if p in alive)):
                 joined_ = _one(attributes[axis], axis, group)
                 for product in group:
                     del alive[product]
@@ -184,7 +184,7 @@ def joined(attributes: Sequence[Attribute], region: Iterable[Product]) -> Region
     return list(alive)
 
 
-def _alike(axis: int, products: Iterable[Product]) -> list[list[Product]]:
+def _group_by_axis(axis: int, products: Iterable[Product]) -> list[list[Product]]:
     """Group the products that differ only on this axis."""
     groups: dict[Product, list[Product]] = {}
     for product in dict.fromkeys(products):
@@ -224,8 +224,8 @@ class _Inside:
     """Index of one axis: which products lie inside a set of ranges, as a bit mask."""
 
     def __init__(self, entries: list[tuple[Ranges, int]]):
-        self.starting_from = _running([(-ranges[0][0], bit) for ranges, bit in entries])
-        self.ending_by = _running([(ranges[-1][1], bit) for ranges, bit in entries])
+        self.starting_from = _running_union([(-ranges[0][0], bit) for ranges, bit in entries])
+        self.ending_by = _running_union([(ranges[-1][1], bit) for ranges, bit in entries])
         self.equal: dict[Ranges, int] = {}
         for ranges, bit in entries:
             self.equal[ranges] = self.equal.get(ranges, 0) | bit
@@ -236,7 +236,7 @@ class _Inside:
         return self.starting_from[-ranges[0][0]] & self.ending_by[ranges[0][1]]
 
 
-def _running(keyed: list[tuple[float, int]]) -> dict[float, int]:
+def _running_union(keyed: list[tuple[float, int]]) -> dict[float, int]:
     """Return for each key the union of the bits of all entries up to that key."""
     masks: dict[float, int] = {}
     bits = 0

@@ -157,7 +157,9 @@ def read_batches(
     except UsageError as error:  # a duplicate column
         raise FileError(f"{part}: {error}") from None
     except FileNotFoundError:
-        raise FileError(f"{path}: there is no such file or folder; {_beside(Path(path))}") from None
+        raise FileError(
+            f"{path}: there is no such file or folder; {_similar_names(Path(path))}"
+        ) from None
     except (OSError, pa.ArrowException, EOFError) as error:
         raise FileError(f"{path}: can't be read: {_first_line(error)}") from None
 
@@ -221,7 +223,7 @@ def _opened(source: Path | pa.Buffer) -> Iterator[tuple[pa.NativeFile, Callable[
             yield text, text.tell, source.size
 
 
-def _beside(path: Path) -> str:
+def _similar_names(path: Path) -> str:
     """Return a hint for a missing file: similar names in its folder."""
     folder = path.parent
     if not folder.is_dir():

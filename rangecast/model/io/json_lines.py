@@ -82,7 +82,7 @@ def _read_fast(
     packed = b"\n".join(lines)
     if not _is_safe(lines, packed):
         return None
-    table = None if only is None else _only(packed, only)
+    table = None if only is None else _single_column(packed, only)
     if table is None:
         table = _parsed(packed, None, "infer")
         kinds = {} if table is None else _retyped(table, packed, exact)
@@ -97,7 +97,7 @@ def _read_fast(
     return table.combine_chunks().to_batches()[0]
 
 
-def _only(packed: bytes, name: str) -> pa.Table | None:
+def _single_column(packed: bytes, name: str) -> pa.Table | None:
     """Read one column of integers or texts; `None` if it has another type or is all null."""
     for kind in (pa.int64(), pa.large_string()):
         table = _parsed(packed, pa.schema([(name, kind)]), "ignore")

@@ -215,14 +215,15 @@ class Records:
                 rows.take_ids(column, self.id_type)
                 if self._unique:
                     for index, first in duplicates.find(batch, rows.ids, rows.good.copy()):
-                        reason = f"duplicate id (first seen in {self._said(batch, index, first)})"
+                        seen = self._row_location(batch, index, first)
+                        reason = f"duplicate id (first seen in {seen})"
                         rows.reject(index, "id", reason, "give each row a unique id")
             yield rows
 
     def _ids(self) -> Iterator[Batch]:
         return self.source.read(pass_over, only="id")
 
-    def _said(self, batch: Batch, index: int, earlier: int) -> str:
+    def _row_location(self, batch: Batch, index: int, earlier: int) -> str:
         """Return the location of an earlier row, relative to a row of this batch."""
         (file, row), (here, _) = map(self.source.place, (earlier, int(batch.rows[index])))
         return f"row {row}" if file == here else f"{file}, row {row}"

@@ -27,7 +27,7 @@ _FORKS = threading.RLock()
 _HELD: list[Forkable] = []
 
 
-def outlive_forks(set_: Forkable) -> None:
+def register_for_forks(set_: Forkable) -> None:
     """Register a set to stay usable in child processes."""
     with _FORKS:
         _SETS.add(set_)

@@ -85,7 +85,7 @@ def _word(data: U8, at: int, end: int, word: U8) -> int:
 
 
 @jit
-def _same(data: U8, at: int, end: int, name: U8) -> int:
+def _match_literal(data: U8, at: int, end: int, name: U8) -> int:
     """Match a text at an offset exactly; return its end, or -1."""
     if at + len(name) > end:
         return -1
@@ -288,7 +288,7 @@ def _read(
         begun = at
         at = _word(data, _spaces(data, at, end), end, _WITHIN)
         at = -1 if at < 0 else _mark(data, at, end, 40)
-        at = -1 if at < 0 else _same(data, _spaces(data, at, end), end, name)
+        at = -1 if at < 0 else _match_literal(data, _spaces(data, at, end), end, name)
         at = -1 if at < 0 else _mark(data, at, end, 44)
         at = -1 if at < 0 else _spaces(data, at, end)
         if at < 0 or at == end or (data[at] != 39 and data[at] != 34):
@@ -317,7 +317,7 @@ def _read(
             continue
         rings[count], spans[count, 0], spans[count, 1] = row, wkt, wkt_end
         is_canonical[count] = (
-            _same(data, begun, end, prefix) == wkt
+            _match_literal(data, begun, end, prefix) == wkt
             and wkt_end + 2 == end
             and _is_plain_space(data, wkt, wkt_end)
         )

@@ -65,7 +65,7 @@ def contains(outer: ShapeLiteral, inner: ShapeLiteral) -> bool:
     if isinstance(a, Polygons) and isinstance(b, Polygons):
         if kinds == {PLANE_POLYGON}:
             return _polygons_in(a, b)
-        turned = _turned(b) if kinds == {STRAIGHT_POLYGON} else []
+        turned = _with_shifted_copies(b) if kinds == {STRAIGHT_POLYGON} else []
         return any(_polygons_in(a, polygon) for polygon in turned)
     if isinstance(a, Circle) and isinstance(b, Polygons) and outer.kind == PLANE_CIRCLE:
         corners = np.concatenate([rings[0] for rings in b.polygons]).tolist()
@@ -75,7 +75,7 @@ def contains(outer: ShapeLiteral, inner: ShapeLiteral) -> bool:
     return False
 
 
-def _turned(shape: Polygons) -> list[Polygons]:
+def _with_shifted_copies(shape: Polygons) -> list[Polygons]:
     """Return polygons on the earth, plus copies shifted by 360 degrees where that is lossless."""
     made = [shape]
     for turn in (360.0, -360.0):

@@ -162,7 +162,7 @@ def cover_plane(shape: Shape) -> list[Cell]:
         return cover_polygons(shape)
     if isinstance(shape, Circle):
         return [_around(shape.x, shape.y, shape.x, shape.y, shape.radius)]
-    return [_around(*_hull(part), shape.width) for part in _stretches(shape)]
+    return [_around(*_hull(part), shape.width) for part in _corridor_pieces(shape)]
 
 
 def cover_earth(shape: Shape) -> list[Cell]:
@@ -171,7 +171,7 @@ def cover_earth(shape: Shape) -> list[Cell]:
         return [part for cell in cover_polygons(shape) for part in wrapped(cell)]
     if isinstance(shape, Circle):
         return _cap(shape.x, shape.y, shape.radius)
-    return [part for piece in _stretches(shape) for part in _strip(piece, shape.width)]
+    return [part for piece in _corridor_pieces(shape) for part in _strip(piece, shape.width)]
 
 
 def _cap(longitude: float, latitude: float, distance: float) -> list[Cell]:
@@ -206,7 +206,7 @@ def wrapped(cell: Cell) -> list[Cell]:
     return parts
 
 
-def _stretches(shape: Corridor) -> list[F64]:
+def _corridor_pieces(shape: Corridor) -> list[F64]:
     """Split the lines of a corridor into a bounded number of short pieces."""
     segments = sum(len(line) - 1 for line in shape.along.lines)
     step = max(1, math.ceil(segments / MAX_CORRIDOR_BOXES))

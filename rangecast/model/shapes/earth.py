@@ -25,7 +25,7 @@ def on_earth(shape: Polygons | Lines, *, geodesic: bool) -> Polygons | Lines:
         outer = _unwrapped(rings[0])
         _check_pole(outer, geodesic)
         outer = _shifted(outer)
-        made.append((outer, *(_beside(outer, ring, geodesic) for ring in rings[1:])))
+        made.append((outer, *(_align_hole(outer, ring, geodesic) for ring in rings[1:])))
     return Polygons(tuple(made), shape.source)
 
 
@@ -77,7 +77,7 @@ def _shifted(corners: F64) -> F64:
     return moved
 
 
-def _beside(outer: F64, ring: F64, geodesic: bool) -> F64:
+def _align_hole(outer: F64, ring: F64, geodesic: bool) -> F64:
     """Shift the longitudes of a hole to those of its outer ring."""
     unwrapped = _unwrapped(ring)
     _check_pole(unwrapped, geodesic)

@@ -36,7 +36,7 @@ def compared(attribute: Patterns, word: str, handle: float) -> ConjunctionResult
     failed = [
         literal for literal in attribute.literals_in(word) if not _holds(attribute, literal, handle)
     ]
-    lacking = "; ".join(_lacking(literal, text) for literal in failed)
+    lacking = "; ".join(_explain_literal(literal, text) for literal in failed)
     return ConjunctionResult(cut(text, _SHOWN), lacking, not failed)
 
 
@@ -49,7 +49,7 @@ def _holds(attribute: Patterns, literal: str, handle: float) -> bool:
     return holds >= 0 and bool(holds) != asked.negated
 
 
-def _lacking(literal: str, text: str) -> str:
+def _explain_literal(literal: str, text: str) -> str:
     """Explain why a text fails a literal."""
     node = read(literal, ())
     assert isinstance(node, Condition)

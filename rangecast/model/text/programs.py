@@ -183,7 +183,7 @@ def _matched_to(n: Any, part: int, text: Any, size: int) -> int:
 
 
 @jit
-def _found(n: Any, part: int, text: Any, at: int, size: int) -> int:
+def _find_part(n: Any, part: int, text: Any, at: int, size: int) -> int:
     """Find the first occurrence of a part from an offset on; return its end, or -1."""
     count, units = int(n[part]), part + 2
     if n[part + 1] == 0.0:
@@ -233,7 +233,7 @@ def _pattern_holds(n: Any, pattern: int, text: Any, size: int, forms: Any, own: 
             if begin < at:
                 return False
         else:
-            at = _found(n, part, text, at, size)
+            at = _find_part(n, part, text, at, size)
             if at < 0:
                 return False
         part += 2 + int(n[part]) * (2 if n[part + 1] == 0.0 else 1)

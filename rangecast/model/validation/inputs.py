@@ -55,7 +55,7 @@ def as_filter(value: Any, space: Space) -> Filter:
         if value.space is space:
             return value
         _check_equal(value.space, space, "the filter is")
-        if _stranger(value.space, space, *value.arrays()) is None:
+        if _renumbered_attribute(value.space, space, *value.arrays()) is None:
             return Filter(space, value.boxes)
         return Filter.parse(str(value), space, max_boxes=max(MAX_BOXES, _SPLIT * len(value.boxes)))
     if isinstance(value, tuple) and len(value) == 2:
@@ -90,7 +90,7 @@ def as_boxes(
             )
     elif value.space is not space:
         _check_equal(value.space, space, "the boxes are")
-        name = _stranger(value.space, space, value.lo, value.hi)
+        name = _renumbered_attribute(value.space, space, value.lo, value.hi)
         if name is not None:
             raise UsageError(
                 f"the boxes belong to an equal space that numbers the texts of {name!r} "
@@ -146,7 +146,7 @@ def words_mentioned(space: Space, lo: F64, hi: F64) -> dict[str, int]:
     return counts
 
 
-def _stranger(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
+def _renumbered_attribute(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
     """Return an attribute whose words have other numbers here than in an equal space, if any.
 
     Only words that the bounds refer to are compared. Those that this space lacks are added to it.

@@ -85,7 +85,7 @@ def _choose(
 
 
 @jit
-def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles) -> int:
+def _cut_regions(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles) -> int:
     """Write tiles by cutting regions; return their number, -1 if there is no room."""
     d, rivals = len(p), len(at)
     segments = np.empty(64 * (rivals + k) + 4 * k, np.int32)
@@ -173,7 +173,7 @@ def paint_dense(
     floor = 0
     while floor < known and below(rivals.y[floor], rivals.arrival[floor], floor_y, arrival):
         floor += 1
-    n = _take_apart(p, rivals.at[:known], floor, k, exposes, out)
+    n = _cut_regions(p, rivals.at[:known], floor, k, exposes, out)
     for t in range(n):
         if out.rival[t] != OWN:
             out.rival[t] = rivals.row[out.rival[t]]

@@ -45,7 +45,7 @@ class Rivals(NamedTuple):
 
 
 @jit
-def _is_out(
+def _has_k_rivals(
     rivals: Rivals, n: int, lo: F64, hi: F64, y: float, arrival: int, k: int, work: I64
 ) -> bool:
     """Return whether k of n rivals lie between two points, with keys below a given one."""
@@ -102,7 +102,7 @@ def gather_rivals(
             continue
         if below(best_y, best_arrival, floor_y, floor_arrival):
             best_y, best_arrival = floor_y, floor_arrival
-        if _is_out(rivals, n, lo, hi, best_y, best_arrival, k, work):
+        if _has_k_rivals(rivals, n, lo, hi, best_y, best_arrival, k, work):
             continue
         first = child[node]
         if first >= 0:
@@ -124,7 +124,7 @@ def gather_rivals(
                 key_y, key_arrival = y[e], arrival[e]
                 if below(key_y, key_arrival, floor_y, floor_arrival):
                     key_y, key_arrival = floor_y, floor_arrival
-                if _is_out(rivals, n, lo, hi, key_y, key_arrival, k, work):
+                if _has_k_rivals(rivals, n, lo, hi, key_y, key_arrival, k, work):
                     continue
                 if n == MOST:
                     return -1

@@ -36,8 +36,8 @@ from rangecast.notify.line.staircase import (
     ROOM,
     Scratch,
     combine,
+    fill_lists,
     gather,
-    look_around,
     pass_by,
     steps_of,
     tile_difference,
@@ -77,7 +77,7 @@ def sweep_all(
         p = line.place[slots[i]]
         x, level_y, arrival = line.x[p], line.y[p], line.arrival[p]
         limit = arrival if ys[i] < np.inf else -1
-        look_around(line, x, level_y, arrival, k, scratch)
+        fill_lists(line, x, level_y, arrival, k, scratch)
         work[FIRST_K] += 2
         sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
         if uses_interests:
@@ -109,7 +109,7 @@ def _region(
     """Write the steps of the interests whose lists would contain an object with this key."""
     if y == np.inf:
         return 0
-    look_around(line, x, y, arrival, k, scratch)
+    fill_lists(line, x, y, arrival, k, scratch)
     work[FIRST_K] += 2
     return steps_of(scratch, k, steps)
 

@@ -96,7 +96,7 @@ class LineEngine(BoardEngine):
             return range(self.tree.count)
         rows: list[int] = self.tree.add_many(lo, hi).tolist()
         if self.options.sketch is not None:
-            self._sketch_anew()
+            self._rebuild_sketch()
         return rows
 
     def remove_region(self, row: int) -> None:
@@ -104,9 +104,9 @@ class LineEngine(BoardEngine):
         if self.options.sketch is not None:
             self._removed += 1
             if self._removed >= max(self.options.sketch, self.tree.count // _TIGHTENED):
-                self._sketch_anew()
+                self._rebuild_sketch()
 
-    def _sketch_anew(self) -> None:
+    def _rebuild_sketch(self) -> None:
         """Make the sketch from all interests that there are, so that it covers no more."""
         assert self.options.sketch is not None
         self.index, self._removed = self.tree.sketch(self.options.sketch), 0

@@ -28,8 +28,8 @@ from rangecast.notify.line.objects_line import Line, change, next_best
 from rangecast.notify.line.sparse import LARGEST, LEAST, SWEPT_Y, merge_tiles, reach, start_frontier
 from rangecast.notify.line.staircase import (
     Scratch,
+    fill_lists,
     gather,
-    look_around,
     pass_by,
     steps_of,
     tile_difference,
@@ -105,7 +105,7 @@ def paint_changes(
         p = line.place[slot]
         x, old, arrival = line.x[p], line.y[p], line.arrival[p]
         if not cursor[SWEEPING] and y != old:
-            look_around(line, x, min(y, old), arrival, k, scratch)
+            fill_lists(line, x, min(y, old), arrival, k, scratch)
             work[FIRST_K] += 2
             steps = steps_of(scratch, k, scratch.steps)
             tiles = tile_difference(x, scratch.steps, steps, scratch.other, 0, scratch.tiles)

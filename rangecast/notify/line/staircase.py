@@ -59,7 +59,7 @@ class Scratch(NamedTuple):
 
 
 @jit
-def look_around(line: Line, x: float, y: float, arrival: int, k: int, scratch: Scratch) -> None:
+def fill_lists(line: Line, x: float, y: float, arrival: int, k: int, scratch: Scratch) -> None:
     """Fill the lists of an object at x with this key."""
     first_west(line, x, y, arrival, k, scratch.west)
     first_east(line, x, y, arrival, k, scratch.east)

@@ -55,7 +55,7 @@ def _tile_changed(
 
 
 @jit
-def _look_out(
+def _write_search_range(
     tree_table: I64,
     frontier_table: I64,
     scratch_table: I64,
@@ -146,9 +146,9 @@ class Tiler:
         )
         return lists.tiles[:tiles]
 
-    def outlook(self, index: Interests, x: float) -> tuple[float, float] | None:
+    def search_range(self, index: Interests, x: float) -> tuple[float, float] | None:
         """Return the range in which the next object can lie, `None` if it is empty."""
-        some = _look_out(
+        some = _write_search_range(
             index.table,
             self._frontier.table,
             self._scratch.table,
@@ -249,7 +249,7 @@ class Painting:
         self._best = []
         self._tiler.count(MIN_Y, 1)
         x = self._old.x
-        outlook = self._tiler.outlook(self._index, x)
+        outlook = self._tiler.search_range(self._index, x)
         if outlook is None:
             return
         lo, hi = outlook

@@ -98,7 +98,7 @@ class Server:
         self._todo.append(message)
         while self._todo:
             self._take(self._todo.popleft())
-        self._tell_neighbours()
+        self._notify_neighbours()
         self._rebalance()
         outputs, self._outputs = self._outputs, []
         return outputs
@@ -125,7 +125,7 @@ class Server:
                 self._send(side, Grant(side))
         elif isinstance(message, Load):
             self._loads[-message.towards] = message.own
-            self._learn(message.seq, message.objects)
+            self._update_total(message.seq, message.objects)
         else:
             self._edit(message)
 
@@ -141,7 +141,7 @@ class Server:
         elif isinstance(message, Nearest | Lowest):
             assert self._painting is not None
             self._painting.take(message)
-            self._go_on()
+            self._continue_change()
         else:
             self._begin(message)
 
@@ -173,7 +173,7 @@ class Server:
     # ---- changes
 
     def _begin(self, change: SetValue | Enter) -> None:
-        self._learn(change.seq, change.objects)
+        self._update_total(change.seq, change.objects)
         zone = self.zone
         if isinstance(change, Enter):
             old, y, position = change.thing._replace(y=math.inf), change.thing.y, change.position
@@ -185,9 +185,9 @@ class Server:
             y = change.y if change.to is None else math.inf
         self._change = change
         self._painting = Painting(self.tiler, zone.index, change.seq, position, old, y)
-        self._go_on()
+        self._continue_change()
 
-    def _go_on(self) -> None:
+    def _continue_change(self) -> None:
         """Send pending messages and queries; finish if nothing is outstanding."""
         painting = self._painting
         assert painting is not None
@@ -237,7 +237,7 @@ class Server:
 
     # ---- zones
 
-    def _learn(self, seq: int, objects: int) -> None:
+    def _update_total(self, seq: int, objects: int) -> None:
         """Update the total number of objects, as of a change."""
         if seq >= self._seq:
             self._seq, self._objects = seq, objects
@@ -249,7 +249,7 @@ class Server:
     def _share(self) -> float:
         return max(self._objects / self._servers, 1.0)
 
-    def _tell_neighbours(self) -> None:
+    def _notify_neighbours(self) -> None:
         own, objects = self._reported
         drift = _DRIFT * self._share
         if (

@@ -41,12 +41,12 @@ class Zone:
     # ---- objects
 
     def __getitem__(self, object_id: Id) -> WireObject:
-        return self._thing(self._slots[object_id])
+        return self._wire_object(self._slots[object_id])
 
     def __contains__(self, object_id: Id) -> bool:
         return object_id in self._slots
 
-    def _thing(self, slot: int) -> WireObject:
+    def _wire_object(self, slot: int) -> WireObject:
         x, y, arrival = self._objects.of(slot)
         return WireObject(y, arrival, x, self._names[slot])
 
@@ -62,7 +62,7 @@ class Zone:
     def remove(self, object_id: Id) -> WireObject:
         """Remove an object, and return it."""
         slot = self._slots.pop(object_id)
-        thing = self._thing(slot)
+        thing = self._wire_object(slot)
         del self._names[slot]
         self._objects.remove(slot)
         return thing
@@ -76,7 +76,7 @@ class Zone:
     ) -> WireObject | None:
         """Return the object of a range with the lowest key above a key and below a limit."""
         slot = self._objects.next_best(lo, hi, key, limit)
-        return None if slot is None else self._thing(slot)
+        return None if slot is None else self._wire_object(slot)
 
     # ---- interests
 

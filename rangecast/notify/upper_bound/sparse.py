@@ -137,7 +137,7 @@ def _reach(s: Sweep, axis: int, held: AffectedLists, blocks: int) -> bool:
 
 
 @jit
-def _lose(
+def _count_passed(
     tree: KdTree,
     s: Sweep,
     axis: int,
@@ -177,7 +177,7 @@ def _lose(
 
 
 @jit
-def _lose_all(
+def _count_passed_in_all(
     tree: KdTree,
     s: Sweep,
     axis: int,
@@ -217,7 +217,9 @@ def _lose_all(
                 n = _widen(number, tile, rival, hull, at, at + 4, tiles, n)
                 held.mask[b] = 0
                 continue
-        n = _lose(tree, s, axis, held, b, k, is_west, position, there, rival, number, tiles, n)
+        n = _count_passed(
+            tree, s, axis, held, b, k, is_west, position, there, rival, number, tiles, n
+        )
     return n
 
 
@@ -342,7 +344,7 @@ def paint_sparse(
         if n + ids > most:
             return NO_TILES
         rival, west = objects.row[h], position <= x
-        n = _lose_all(
+        n = _count_passed_in_all(
             tree, s, axis, held, blocks, k, west, position, there, rival, number, tiles, n
         )
         end_passing(s, objects, first, k, x, position)

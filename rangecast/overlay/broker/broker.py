@@ -166,7 +166,7 @@ class Broker(LinkHandlers, EventHandlers):
         for name in self._touched:
             if name in self.links:
                 try:
-                    self._say(now, self.links[name])
+                    self._advertise_and_send(now, self.links[name])
                 except JournalError as error:
                     self._close_over(now, self.links[name], error)
         if self._answerable is not None:  # others know of it by now
@@ -215,8 +215,8 @@ class Broker(LinkHandlers, EventHandlers):
     # ---- propagation, time
 
     def _ask_propagated(self, now: float, input_: ports.AskPropagated) -> None:
-        self._tell_all(now)
-        self._ask_on(self._propagation.ask(input_.token, self.links.values()))
+        self._advertise_to_all(now)
+        self._query_propagation(self._propagation.ask(input_.token, self.links.values()))
 
     def _propagation_asked(self, now: float, link: Link, frame: PropagationQuery) -> None:
         link.questions.pop(frame.token, None)
@@ -224,14 +224,14 @@ class Broker(LinkHandlers, EventHandlers):
         if (received.incarnation, received.version) < (frame.incarnation, frame.version):
             if len(link.questions) < self.settings.max_questions:
                 link.questions[frame.token] = frame
-            self._ask_for_all(now, link, "gap")
+            self._request_snapshot(now, link, "gap")
             return
-        self._tell_all(now)
+        self._advertise_to_all(now)
         asked = self._propagation.asked(frame.token, link.name, self.links.values())
         if asked is None:
             self.counts["questions put off"] += 1  # it comes again
         else:
-            self._ask_on(asked)
+            self._query_propagation(asked)
 
     def _propagation_confirmed(self, now: float, link: Link, frame: PropagationReply) -> None:
         self._answer(self._propagation.answered(frame.token, link.name))
@@ -239,8 +239,8 @@ class Broker(LinkHandlers, EventHandlers):
     def _heartbeat_received(self, now: float, link: Link, frame: Heartbeat) -> None:
         self._taken(now, link, EventsAck(kept=frame.kept))
         if frame.reach != link.reach_digest:
-            self._greet(link, ask=True)
-        self._ask_for_all(
+            self._send_hello(link, ask=True)
+        self._request_snapshot(
             now, link, link.received.lacks(frame.incarnation, frame.version, frame.digest)
         )
 
@@ -257,7 +257,7 @@ class Broker(LinkHandlers, EventHandlers):
             if not link.is_up or self._is_silent(now, link):
                 continue
             if not link.is_greeted:
-                self._greet(link)
+                self._send_hello(link)
                 continue
             over = link.name
             kept = {
@@ -291,7 +291,7 @@ class Broker(LinkHandlers, EventHandlers):
             for name, link in self.links.items()
             if now - link.last_frame_at <= 2 * interval
         }
-        self._ask_on((self._propagation.open(alive), []))
+        self._query_propagation((self._propagation.open(alive), []))
 
     def _is_silent(self, now: float, link: Link) -> bool:
         """Close a link without a frame for too long; return whether it was closed."""

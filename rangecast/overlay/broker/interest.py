@@ -15,9 +15,9 @@ from rangecast.overlay.broker.state import BrokerState
 from rangecast.overlay.interest.items import (
     Batch,
     ResolvedItem,
-    understood,
     wanted_of,
     wanted_of_boxes,
+    with_local_words,
 )
 from rangecast.overlay.interest.sources import CLIENTS
 from rangecast.overlay.interest.strategies import strategy_of
@@ -94,9 +94,9 @@ class InterestHandlers(BrokerState):
         if change is None:
             self.counts["duplicates dropped"] += 1
         elif isinstance(change, str):
-            self._ask_for_all(now, link, change)
+            self._request_snapshot(now, link, change)
         else:
-            come = understood(change.added, self.space, self._curve)
+            come = with_local_words(change.added, self.space, self._curve)
             link.received.change(change.added, change.removed)
             self._enter(now, link, come, change.removed)
             self._answerable = link if link.questions else None
@@ -112,7 +112,7 @@ class InterestHandlers(BrokerState):
             return
         new = items.keys() - link.received.items.keys()
         some = [item for name, item in items.items() if name in new] if new else []
-        come = understood(some, self.space, self._curve)
+        come = with_local_words(some, self.space, self._curve)
         was_known = link.is_known
         gone = link.received.swap(frame, items)
         self.counts["snapshots taken"] += 1
@@ -143,7 +143,7 @@ class InterestHandlers(BrokerState):
             self.counts["forms changed"] += link.out.form != form
             until = now + self.settings.withdraw_delay
             self.counts["removals cancelled"] += link.want(change_out, until)
-            if link.wants_too_much(self.settings) != link.is_full:
+            if link.exceeds_advertised(self.settings) != link.is_full:
                 link.aim(until, self.settings)
                 self.counts["forms changed"] += 1
             link.tell_at = min(link.tell_at, now + self.settings.batch_delay)
@@ -156,7 +156,7 @@ class InterestHandlers(BrokerState):
         link.parts = deque(link.snapshot(self.incarnation, self.settings.max_items))
         self._touched[link.name] = None
 
-    def _ask_for_all(
+    def _request_snapshot(
         self, now: float, link: Link, why: Why | Literal[""], *, at_once: bool = False
     ) -> None:
         """Request a snapshot, if there is a reason and no recent request."""

@@ -174,7 +174,7 @@ class Link:
                 self.leaving[name] = until
         return cancelled
 
-    def wants_too_much(self, settings: Settings) -> bool:
+    def exceeds_advertised(self, settings: Settings) -> bool:
         """Whether more than the maximum would be advertised."""
         is_long = self.wanted_bytes > settings.max_advertised_bytes
         return is_long or len(self.wanted) > settings.max_advertised
@@ -182,7 +182,7 @@ class Link:
     def aim(self, until: float, settings: Settings) -> None:
         """Compare the advertised items with the wanted ones, as after a change of form."""
         self.wanted_bytes = sum(map(item_size, self.wanted.values()))
-        self.is_full = self.wants_too_much(settings)
+        self.is_full = self.exceeds_advertised(settings)
         target = {EVERYTHING.name: EVERYTHING} if self.is_full else self.wanted
         advertised = self.advertised.items
         self.new = {name: item for name, item in target.items() if name not in advertised}

@@ -8,7 +8,7 @@ from rangecast.overlay.broker.interest import InterestHandlers
 from rangecast.overlay.broker.link_state import Link
 from rangecast.overlay.broker.state import checked_name
 from rangecast.overlay.interest.interest_set import digest_of_names
-from rangecast.overlay.interest.items import understood
+from rangecast.overlay.interest.items import with_local_words
 from rangecast.overlay.interest.routing_table import Table
 from rangecast.overlay.wire.frames import PROTOCOL, Hello, Reject
 
@@ -28,7 +28,7 @@ class LinkHandlers(InterestHandlers):
             link.scanned = self.log.durable  # what was before has never been promised to it
         self.links[name] = link
         if is_expected:
-            some = understood(list(link.received.items.values()), self.space, self._curve)
+            some = with_local_words(list(link.received.items.values()), self.space, self._curve)
             self._enter(0.0, link, some, [])
         return link
 
@@ -36,7 +36,7 @@ class LinkHandlers(InterestHandlers):
         link = self.links.get(input_.link) or self._add_link(input_.link, is_expected=False)
         link.is_up, link.is_greeted, link.is_clogged = True, False, False
         link.rejected, link.last_frame_at = "", now
-        self._greet(link)
+        self._send_hello(link)
 
     def _link_down(self, now: float, input_: ports.LinkDown) -> None:
         link = self.links.get(input_.link)
@@ -52,7 +52,7 @@ class LinkHandlers(InterestHandlers):
             self._answer(self._propagation.forget(link.name))
             for other in self.links.values():
                 if other.is_up:
-                    self._greet(other)  # what lies behind this broker has changed
+                    self._send_hello(other)  # what lies behind this broker has changed
 
     def _clogged(self, now: float, input_: ports.LinkFull) -> None:
         if input_.link in self.links:
@@ -63,7 +63,7 @@ class LinkHandlers(InterestHandlers):
             self.links[input_.link].is_clogged = False
             self._touched[input_.link] = None
 
-    def _greet(self, link: Link, *, ask: bool = False) -> None:
+    def _send_hello(self, link: Link, *, ask: bool = False) -> None:
         """Send a Hello; `ask` for one in return, even if one has arrived."""
         reach = {self.name: None}
         for other in self.links.values():
@@ -102,7 +102,7 @@ class LinkHandlers(InterestHandlers):
             self._alarm(kind, f"link {link.name} was rejected: {text}", link)
             self._send(link, Reject(kind=kind, why=text[:2000]))
             self._out.append(ports.Close(link.name, text))
-            self._give_up(now, link, kind, text)
+            self._reject_link(now, link, kind, text)
             return
         if not link.peer or link.log != frame.log:
             link.log = frame.log
@@ -129,15 +129,15 @@ class LinkHandlers(InterestHandlers):
         self._review_bypassed()
         self._choose_form(now, link, frame.cells)
         if frame.seen != self.incarnation:
-            self._greet(link)
+            self._send_hello(link)
         link.confirm(frame.kept, self._origins)
         if not was_greeted:
             link.rewind()
         why = link.received.lacks(frame.incarnation, frame.version, frame.digest)
-        self._ask_for_all(now, link, why, at_once=not was_greeted)
+        self._request_snapshot(now, link, why, at_once=not was_greeted)
         if not was_greeted:
             asked = self._propagation.open({link.name: link})
-            self._ask_on((asked, []))
+            self._query_propagation((asked, []))
         self._touched[link.name] = None
 
     def _wrong_with(self, link: Link, frame: Hello) -> tuple[str, str] | None:
@@ -166,7 +166,7 @@ class LinkHandlers(InterestHandlers):
             )
         return None
 
-    def _give_up(self, now: float, link: Link, kind: str, text: str) -> None:
+    def _reject_link(self, now: float, link: Link, kind: str, text: str) -> None:
         """Take down a link that either side rejects.
 
         One that was accepted before stays: what came over it may be wanted again. But if its
@@ -197,7 +197,7 @@ class LinkHandlers(InterestHandlers):
         self.counts["links rejected there"] += 1
         self._alarm(frame.kind, text, link)
         self._out.append(ports.Close(link.name, text))
-        self._give_up(now, link, frame.kind, text)
+        self._reject_link(now, link, frame.kind, text)
 
     def conflict(self, hello: Hello) -> str:
         """Return why a second connection under a name can't replace the first; empty: it belongs to

@@ -117,12 +117,12 @@ class BrokerState:
         """Neighbour whose new advertisements may answer its queries."""
         self._out: list[ports.Output] = []
 
-    def _say(self, now: float, link: Link) -> None:
+    def _advertise_and_send(self, now: float, link: Link) -> None:
         """Advertise new items to a link, and send waiting events."""
         if link.is_clogged:
             return
         if link.parts or not link.new or now >= link.tell_at:
-            self._tell(now, link)
+            self._advertise(now, link)
         if not link.is_ready or not link.is_known:
             return  # what it wants comes soon
         settings = self.settings
@@ -137,7 +137,7 @@ class BrokerState:
         for events in link.next_events(*bounds):
             self._send(link, events)
 
-    def _tell(self, now: float, link: Link) -> None:
+    def _advertise(self, now: float, link: Link) -> None:
         """Advertise new items to a link, or the rest of a snapshot, in bounded steps."""
         room = self.settings.max_burst_bytes if link.is_ready else None
         while link.parts:
@@ -153,9 +153,9 @@ class BrokerState:
         if link.is_advertising:
             link.tell_at = now
         elif self._propagation.has_put_off:
-            self._ask_on((self._propagation.all_advertised(link), []))
+            self._query_propagation((self._propagation.all_advertised(link), []))
 
-    def _ask_on(self, asked: tuple[list[Question], list[Answer]]) -> None:
+    def _query_propagation(self, asked: tuple[list[Question], list[Answer]]) -> None:
         """Query neighbours about propagation; answer the queries that are decided."""
         questions, answers = asked
         for name, (token, version) in questions:
@@ -170,11 +170,11 @@ class BrokerState:
             elif name in self.links:
                 self._send(self.links[name], PropagationReply(token=token))
 
-    def _tell_all(self, now: float) -> None:
+    def _advertise_to_all(self, now: float) -> None:
         """Advertise waiting items over every link, so that a query about them can be sent."""
         for link in self.links.values():
             if link.new and not link.is_clogged:
-                self._tell(now, link)
+                self._advertise(now, link)
 
     def _hold(self, now: float, max_held: int) -> None:
         """Advance links that hold back more of the log than allowed."""
@@ -182,7 +182,7 @@ class BrokerState:
         for link in self.links.values():
             if link.floor < before:
                 self._drop(link.give_up(self.log, before))
-                self._say(now, link)  # what is left was forgotten, too
+                self._advertise_and_send(now, link)  # what is left was forgotten, too
 
     def _drop(self, dropped: list[ports.Dropped]) -> None:
         self._out += dropped

@@ -153,15 +153,17 @@ def strings_of(space: Space) -> frozenset[int]:
 # ---- what neighbours say
 
 
-def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[ResolvedItem]:
+def with_local_words(
+    items: Sequence[Item], space: Space, curve: Curve | None
+) -> list[ResolvedItem]:
     """Return items with the word numbers of this broker; reject items of another space."""
     if any(item_size(item) > MAX_CONTENT for item in items):
         raise FrameError(f"an item has at most {MAX_CONTENT:,} bytes")
     _check_boxes([item.boxes for item in items if isinstance(item, BoxItem)], space)
-    return [_understood(item, space, curve) for item in items]
+    return [_with_local_words_of(item, space, curve) for item in items]
 
 
-def _understood(item: Item, space: Space, curve: Curve | None) -> ResolvedItem:
+def _with_local_words_of(item: Item, space: Space, curve: Curve | None) -> ResolvedItem:
     if isinstance(item, BoxItem):
         if item.boxes:  # everything has many names
             _check_name(item, item.boxes)

@@ -78,7 +78,7 @@ class Table:
 
         words    values of string attributes, if the curve has a stretch for each
         """
-        small = self._looked_through(len(points))
+        small = self._filters_to_scan(len(points))
         if small is not None:
             some = [*small.values()]
             held = np.array(
@@ -93,7 +93,7 @@ class Table:
 
     def matches(self, points: F64) -> Sequence[list[Id]]:
         """Return the names of the filters that match each event, (n, d), in order of arrival."""
-        small = self._looked_through(len(points))
+        small = self._filters_to_scan(len(points))
         if small is None:
             matches = self._indexed().match_points(points)
             return matches if len(matches.matches.rows) else []
@@ -103,7 +103,7 @@ class Table:
         ]
         return held if any(held) else []
 
-    def _looked_through(self, events: int) -> dict[Id, tuple[Box, ...]] | None:
+    def _filters_to_scan(self, events: int) -> dict[Id, tuple[Box, ...]] | None:
         """Return all filters if they are few enough to be scanned."""
         small = self._small
         return None if small is None or len(small) * events > _FEW else small

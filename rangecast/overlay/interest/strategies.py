@@ -196,13 +196,13 @@ class Merging:
 
     def change(self, come: Batch, go: Batch) -> Change:
         """Add and remove items; see `Plain.change`."""
-        come, other = self._borne(come)
-        go, leaving = self._borne(go)
+        come, other = self._split_by_curve(come)
+        go, leaving = self._split_by_curve(go)
         boxes = self._boxes.change(other, leaving) if len(other) or len(leaving) else NO_CHANGE
         ranges = self._merged(come, go) if len(come) or len(go) else NO_CHANGE
         return Change(boxes.added + ranges.added, boxes.removed + ranges.removed)
 
-    def _borne(self, items: Batch) -> tuple[Batch, Batch]:
+    def _split_by_curve(self, items: Batch) -> tuple[Batch, Batch]:
         """Return the items that fit the curve, and the others."""
         if len(items) == len(items.ranges):
             return items, Batch(self._space, [])

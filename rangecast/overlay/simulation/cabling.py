@@ -90,7 +90,7 @@ class Cabling:
         for end in edge.ends:
             self.give(end, ports.LinkDown(edge.other(end), forget=forget))
 
-    def send_away(self, edge: Edge) -> None:
+    def disconnect_impostor(self, edge: Edge) -> None:
         """End the connection of a broker that took the name of another, which comes back."""
         if edge.guest:
             self.guests.pop(edge.guest, None)
@@ -102,7 +102,7 @@ class Cabling:
     def close(self, edge: Edge | None) -> None:
         """Close a link that a broker rejects, and try again later."""
         if edge is not None:
-            self.send_away(edge)
+            self.disconnect_impostor(edge)
         if edge is not None and edge.is_up and edge is not self.extra:
             self.cut(edge)
             self.later(3.0, self.join, edge)
@@ -159,7 +159,7 @@ class Cabling:
             elif rng.random() < parameters.double:
                 copies = 2
             if rng.random() < parameters.spoil:
-                data = self._spoiled(frame, data)
+                data = self._corrupted(frame, data)
         if self.is_traced:
             fate = "" if copies == 1 else " (lost)" if not copies else " (twice)"
             self.tell(f"{sender} -> {receiver}: {frame}{fate}")
@@ -182,7 +182,7 @@ class Cabling:
                     "which doesn't read"
                 )
 
-    def _spoiled(self, frame: Frame, data: bytes) -> bytes:
+    def _corrupted(self, frame: Frame, data: bytes) -> bytes:
         """Return a frame corrupted in transit."""
         if isinstance(frame, Interest) and frame.added:
             return encode(msgspec.structs.replace(frame, added=frame.added[1:]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rangecast.overlay.simulation.strangers import bring_stranger, bring_twin, send_strangers_away
+from rangecast.overlay.simulation.strangers import bring_stranger, bring_twin, disconnect_strangers
 from rangecast.overlay.simulation.world import World
 
 _TRUST_AFTER = 30.0
@@ -96,9 +96,9 @@ def heal(world: World) -> None:
     world.tell("faults end")
     world.is_faulty = False
     world.drop_extra()
-    send_strangers_away(world)
+    disconnect_strangers(world)
     for name in world.brokers:
-        world.go_on(name)
+        world.resume(name)
     for name in world.brokers:
         world.start(name)
     if world.counts["items forgotten"]:

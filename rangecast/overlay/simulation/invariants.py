@@ -14,7 +14,7 @@ from rangecast.overlay.wire.frames import BoxItem
 from rangecast.overlay.wire.packing import unpack
 
 
-def unrest(world: World) -> str:
+def pending_work(world: World) -> str:
     """Return what isn't quiescent yet."""
     for id_, at in world.oracle.live():
         if not world.oracle.is_propagated(id_):

@@ -30,7 +30,7 @@ from rangecast.overlay.simulation.faults import (
     heal,
     move_link,
 )
-from rangecast.overlay.simulation.invariants import report_losses, unrest, wrong_tables
+from rangecast.overlay.simulation.invariants import pending_work, report_losses, wrong_tables
 from rangecast.overlay.simulation.world import World
 
 _ROUND = 5.0
@@ -82,13 +82,13 @@ def _run(world: World) -> Outcome:
         world.later(rng.uniform(0, until - 20), move_link, world)
     world.run(until)
     heal(world)
-    _rest(world)
+    _wait_until_quiescent(world)
     wrong = world.oracle.wrong
     if not wrong:
         # Publish once more: by now all that match must be delivered, and state is as it should be.
         for name in world.brokers:
             clients.publish(name)
-        _rest(world)
+        _wait_until_quiescent(world)
         wrong += wrong_tables(world)
     report_losses(world)
     wrong += world.oracle.lost()
@@ -99,13 +99,13 @@ def _run(world: World) -> Outcome:
     return Outcome(world.seed, wrong, world.counts, world.trace)
 
 
-def _rest(world: World) -> None:
+def _wait_until_quiescent(world: World) -> None:
     """Wait until the network is quiescent, within a bounded time."""
     for _ in range(_ROUNDS):
         world.run(world.now + _ROUND)
-        if not unrest(world):
+        if not pending_work(world):
             return
-    world.oracle.wrong.append(f"L1: after {_ROUNDS * _ROUND:g} still {unrest(world)}")
+    world.oracle.wrong.append(f"L1: after {_ROUNDS * _ROUND:g} still {pending_work(world)}")
 
 
 def simulate(seed: int, broker: type[Broker] = Broker, *, trace: bool = False) -> Outcome:

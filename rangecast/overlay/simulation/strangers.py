@@ -61,7 +61,7 @@ def bring_twin(world: World) -> None:
     world.give(other.name, ports.LinkUp(name))
     if edge.guest:
         world.give(other.name, ports.Received(name, encode(greeting)))
-    world.later(rng.uniform(5, 20), world.send_away, edge)
+    world.later(rng.uniform(5, 20), world.disconnect_impostor, edge)
 
 
 def bring_stranger(world: World) -> None:
@@ -82,11 +82,11 @@ def bring_stranger(world: World) -> None:
         elif rng.random() < 0.1:
             data = data[: rng.randrange(len(data))]
         world.later(0.2 * at, world.give, name, ports.Received(EVIL, data))
-        world.later(0.2 * at, _look_at, world, name)
+        world.later(0.2 * at, _verify_bounded, world, name)
     world.later(8.0, world.give, name, ports.LinkDown(EVIL, forget=True))
 
 
-def _look_at(world: World, name: str) -> None:
+def _verify_bounded(world: World, name: str) -> None:
     """Verify that the state held for a stranger is bounded."""
     broker = world.brokers[name]
     link = None if broker is None else broker.links.get(EVIL)
@@ -97,10 +97,10 @@ def _look_at(world: World, name: str) -> None:
         world.oracle.wrong.append(f"B2: {name} holds parts {staged} of a snapshot of 3")
 
 
-def send_strangers_away(world: World) -> None:
+def disconnect_strangers(world: World) -> None:
     """Disconnect illegitimate brokers."""
     for edge in [*world.edges.values()]:
-        world.send_away(edge)
+        world.disconnect_impostor(edge)
     for name in world.brokers:
         world.give(name, ports.LinkDown(EVIL, forget=True))
 

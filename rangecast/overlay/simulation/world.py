@@ -265,9 +265,9 @@ class World(Cabling):
             self.tell(f"{name} stands still")
             self.counts["brokers that stand still"] += 1
             self.stopped[name] = []
-            self.later(delay, self.go_on, name)
+            self.later(delay, self.resume, name)
 
-    def go_on(self, name: str) -> None:
+    def resume(self, name: str) -> None:
         """Resume a broker."""
         for act, arguments in self.stopped.pop(name, []):
             act(*arguments)

@@ -72,12 +72,12 @@ class ZoneBroker(Territory):
             case Tick():
                 self._tick()
             case PeerDown(broker):
-                self._lose(broker)
+                self._broker_failed(broker)
             case JoinThrough(broker, point):
                 self._send(broker, Route(point, point, Join(self.id)))
             case Leave():
                 self._is_leaving = True
-                self._give_all()
+                self._hand_over_all()
             case Start():
                 self.zones = [ZoneClaim(self._everything, is_ready=False)]
         return self._out
@@ -93,17 +93,17 @@ class ZoneBroker(Territory):
                 if zone is not None and what.hops < HOPS:
                     self._spread(zone, what)
             case Announce():
-                self._learn(what)
+                self._merge_announcement(what)
             case Join():
                 self._give(what)
             case Handover():
                 self._accept(sender, what)
             case HandoverAck(zones):
-                self._gave(sender, zones)
+                self._handed_over(sender, zones)
             case YieldedClaims(boxes):
-                self._doubt(boxes)
+                self._request_interests_again(boxes)
 
-    def _beside(self, box: Box) -> dict[Box, int]:
+    def _adjacent_zones(self, box: Box) -> dict[Box, int]:
         """Return the zones adjacent to a box, and their brokers."""
         owners = {zone.box: self.id for zone in self.zones if zone.box.touches(box)}
         for owner, announced in self.around.items():
@@ -124,7 +124,7 @@ class ZoneBroker(Territory):
             return
         box = zone.box
         while not box.holds(route.target):
-            beside = self._beside(box)
+            beside = self._adjacent_zones(box)
             following = geometry.next_zone(box, route.target, beside, self.frame)
             if following is None:
                 if isinstance(route.what, Adopt):
@@ -168,7 +168,7 @@ class ZoneBroker(Territory):
         """Receive a message for a zone, and forward it to the zone's children."""
         rectangle = spread.what.box
         self._take(zone, spread.what)
-        for box, owner in self._beside(zone.box).items():
+        for box, owner in self._adjacent_zones(zone.box).items():
             if not box.meets(rectangle):
                 continue
             parent = geometry.parent_point(box, rectangle, spread.entry)
@@ -255,8 +255,8 @@ class ZoneBroker(Territory):
         if len(self.zones) != before:
             self._version += 1
         if self._is_leaving:
-            self._give_all()
-        lost = self.zones and not self.around and left_of(self._everything, self._mine())
+            self._hand_over_all()
+        lost = self.zones and not self.around and left_of(self._everything, self._own_zones())
         self._alone = self._alone + 1 if lost else 0
         if self._alone > PATIENCE:
             self.zones = []  # all neighbours were lost, and no broker knows this one: start again

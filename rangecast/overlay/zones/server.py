@@ -241,14 +241,14 @@ class ZoneServer:
                 self._send(pending)
         self._ticks += 1
         if self._probe is not None:
-            self._go_on(self._probe)
+            self._retry_pending(self._probe)
         elif self._ticks % PROBE == 0:
             everything = Box.everything(len(self._axes))
             self._probe = _PendingMessage(self._next, everything, Probe(), [everything])
             self._next += 1
             self._send(self._probe)
 
-    def _go_on(self, probe: _PendingMessage) -> None:
+    def _retry_pending(self, probe: _PendingMessage) -> None:
         """Ask again; in the end, give away what no broker answered for."""
         probe.waited += 1
         if probe.waited < AGAIN:

@@ -90,7 +90,7 @@ class Territory:
         if to == self.id or to in self._giving or to in self.dead:
             return
         if self._is_leaving:
-            self._give_all(to)
+            self._hand_over_all(to)
             return
         if self.by_load and join.passed < _PASSES:
             loads = {
@@ -117,7 +117,7 @@ class Territory:
             self.zones = [replace(zone, box=mine), replace(zone, box=other)]
             self._hand(to, [self.zones[1]])
 
-    def _give_all(self, joining: int | None = None) -> None:
+    def _hand_over_all(self, joining: int | None = None) -> None:
         """Hand all zones to the neighbour that can join them to its own, or has least to do.
 
         One that leaves as well is the last choice, and takes them from lower numbers alone: two
@@ -178,11 +178,11 @@ class Territory:
         for interest, number in handover.gone:
             self._gone[interest] = max(number, self._gone.get(interest, 0))
         for announced in handover.around:
-            self._learn(announced)
+            self._merge_announcement(announced)
         self._changed([sender])  # one that leaves may be about to get zones: then it is beside us
         self._send(sender, HandoverAck(handover.zones))
 
-    def _gave(self, to: int, zones: tuple[ZoneClaim, ...]) -> None:
+    def _handed_over(self, to: int, zones: tuple[ZoneClaim, ...]) -> None:
         handover = self._giving.get(to)
         if handover is not None and handover.zones == zones:
             del self._giving[to]
@@ -192,7 +192,7 @@ class Territory:
 
     # ---- failures
 
-    def _lose(self, broker: int) -> None:
+    def _broker_failed(self, broker: int) -> None:
         """Record that a broker has failed, and take over its zones if this broker should."""
         self.dead.add(broker)
         announced = self.around.pop(broker, None)
@@ -206,13 +206,13 @@ class Territory:
             self._vacant[broker] = announced
         self._claim()
 
-    def _mine(self) -> list[Box]:
+    def _own_zones(self) -> list[Box]:
         """Return this broker's zones, with those that are being handed over."""
         handed = [zone.box for handover in self._giving.values() for zone in handover.zones]
         return [zone.box for zone in self.zones] + handed
 
     def _known_boxes(self) -> list[Box]:
-        return self._mine() + [
+        return self._own_zones() + [
             zone.box for announced in self.around.values() for zone in announced.zones
         ]
 
@@ -283,7 +283,7 @@ class Territory:
         self._drop_outside()
         self._version += 1
         before = set(self.around)
-        boxes = self._mine()
+        boxes = self._own_zones()
         self.around = {
             owner: announced
             for owner, announced in self.around.items()
@@ -312,7 +312,7 @@ class Territory:
             joined.append(zone)
         self.zones = joined
 
-    def _learn(self, announced: Announce) -> None:
+    def _merge_announcement(self, announced: Announce) -> None:
         """Merge a broker's announcement; where two claim one place, the better claim wins."""
         owner = announced.owner
         old = self.around.get(owner)
@@ -347,7 +347,7 @@ class Territory:
             return
         near = any(
             box.touches(announced_zone.box)
-            for box in self._mine()
+            for box in self._own_zones()
             for announced_zone in announced.zones
         )
         if not near and not won:
@@ -357,7 +357,7 @@ class Territory:
         self._meet(announced)
         self._claim()
 
-    def _doubt(self, boxes: tuple[Box, ...]) -> None:
+    def _request_interests_again(self, boxes: tuple[Box, ...]) -> None:
         """Ask the server again for the interests of zones that another broker answered for too."""
         self.zones = [
             replace(zone, is_ready=zone.is_ready and not any(zone.box.meets(box) for box in boxes))
@@ -366,7 +366,7 @@ class Territory:
 
     def _meet(self, announced: Announce) -> None:
         """Announce this broker to neighbours of a neighbour that adjoin its zones."""
-        mine = self._mine()
+        mine = self._own_zones()
         for other, zones in announced.around:
             if other in self.around or other in self.dead or other == self.id:
                 continue

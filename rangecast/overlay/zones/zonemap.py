@@ -171,7 +171,7 @@ class ZoneMap:
         self.boxes = sorted(boxes)
         self.frame = frame
         lo, hi = (np.array([box[side] for box in self.boxes]) for side in (0, 1))
-        beside = [_beside(lo, hi, zone) for zone in range(len(lo))]
+        beside = [_adjacent(lo, hi, zone) for zone in range(len(lo))]
         if hops is None:
             hops = 1 - np.eye(len(lo), dtype=np.uint8)
         self._layout = Layout(
@@ -270,7 +270,7 @@ def _check_reached(zones: I64) -> None:
         )
 
 
-def _beside(lo: F64, hi: F64, zone: int) -> I64:
+def _adjacent(lo: F64, hi: F64, zone: int) -> I64:
     """Return the zones that share a part of a face with one."""
     meets = (lo <= hi[zone]) & (lo[zone] <= hi)
     touches = (np.nextafter(hi, np.inf) == lo[zone]) | (np.nextafter(hi[zone], np.inf) == lo)

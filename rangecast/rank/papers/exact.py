@@ -19,7 +19,7 @@ from rangecast.rank.papers.cursor import Walks, before, begin, getnext, walks_of
 
 
 @jit
-def _agree(walks: Walks, points: Any, event: int, heads: Any, d: int) -> bool:
+def _align_walks(walks: Walks, points: Any, event: int, heads: Any, d: int) -> bool:
     """Move all walks on until they stand at one box; false if one of them ends before.
 
     points, heads   pointers; the event begins at points[event]
@@ -64,7 +64,7 @@ def _best_exact(
                 begin(walks, axis, values[event + axis])
                 heads[axis] = getnext(walks, axis, values[event + axis])
                 going = heads[axis] >= 0
-        while going and _agree(walks, values, event, heads, d):
+        while going and _align_walks(walks, values, event, heads, d):
             row = walks.source.owner[heads[0]]
             if row != last and is_live(live, row):  # the boxes of a row follow one another
                 rows[e, filled] = row

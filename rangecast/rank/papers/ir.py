@@ -27,7 +27,7 @@ from rangecast.rank.papers.ir_pages import (
     drop_boxes,
     memory_of,
     pool_of,
-    walkable,
+    readonly_arrays,
     with_room,
 )
 from rangecast.rank.papers.rtree import BRANCHING
@@ -265,7 +265,7 @@ class IrTrees(Trees):
             columns.deepest[:] = shape.depth, shape.levels
             self._edits, self._built = 0, sum(len(axis.box) for axis in axes)
         assert self._pool is not None
-        self.source = walkable(self._pool.arrays)
+        self.source = readonly_arrays(self._pool.arrays)
         depth, levels = columns.deepest.tolist()
         self._shape = Shape(depth, levels, depth)
 

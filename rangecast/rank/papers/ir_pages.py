@@ -89,7 +89,7 @@ def with_room(pool: Bundle[Pool], branching: int) -> Bundle[Pool]:
     return pool.grown(**sizes)
 
 
-def walkable(pool: Pool) -> Bundle[Source]:
+def readonly_arrays(pool: Pool) -> Bundle[Source]:
     """Return what a cursor walks: the same arrays, read-only, for as long as they are in use."""
     given: dict[str, Any] = {name: getattr(pool, name, None) for name in Source._fields}
     for name, value in given.items():

@@ -90,7 +90,9 @@ def _after(bits: U64, tiers: I64, cell: int, cells: int) -> int:
 
 
 @jit
-def _see(low: I64, high: I64, cells: int, bits: U64, tiers: I64, seen: I64, pairs: I32) -> int:
+def _write_pairs(
+    low: I64, high: I64, cells: int, bits: U64, tiers: I64, seen: I64, pairs: I32
+) -> int:
     """Write the pairs of the constraint graph; return how many.
 
     low, high   first and last cell of each box, best box first
@@ -197,7 +199,7 @@ def _graph(low: I64, high: I64, cells: int) -> I32:
     _mark(bits, tiers, 0)
     seen = np.full(cells, -1, np.int64)
     pairs = np.empty((3 * len(low), 2), np.int32)
-    return pairs[: _see(low, high, cells, bits, tiers, seen, pairs)]
+    return pairs[: _write_pairs(low, high, cells, bits, tiers, seen, pairs)]
 
 
 def arranged(lo: F64, hi: F64) -> I64:

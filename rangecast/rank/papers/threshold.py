@@ -42,7 +42,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.rank.liveness import is_live, live_rows
 from rangecast.rank.papers.cursor import Walks, begin, getnext, walks_of, worth
 from rangecast.rank.result import TESTED
-from rangecast.rank.scores.combine import PRODUCT, SUM, joined, limit_of, nothing
+from rangecast.rank.scores.combine import PRODUCT, SUM, initial_value, joined, limit_of
 from rangecast.rank.top import insert
 
 _SLACK = 1.0 + 1e-9
@@ -152,7 +152,7 @@ def _score(walks: Walks, lookup: Lookup, combine: int, row: int, point: F64) -> 
     best = -1.0
     for box in range(lookup.first_box[row], lookup.first_box[row + 1]):
         walks.counters[TESTED] += 1
-        total = nothing(combine)
+        total = initial_value(combine)
         held = False
         for term in range(lookup.first_term[box], lookup.first_term[box + 1]):
             axis = lookup.axis[term]

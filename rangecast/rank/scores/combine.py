@@ -41,7 +41,7 @@ def number_of(combine: str) -> int:
 
 
 @jit
-def nothing(combine: int) -> float:
+def initial_value(combine: int) -> float:
     """Return what there is before the first weight."""
     if combine == MIN:
         return np.inf
@@ -66,7 +66,7 @@ def limit_of(combine: int, weights: F64) -> float:
     largest weight itself, as the least of them and the largest are at most. Rounding keeps this
     true, as it keeps the order of two numbers that are multiplied by a third.
     """
-    total = nothing(combine)
+    total = initial_value(combine)
     largest = 0.0
     for weight in weights:
         largest = max(largest, weight)

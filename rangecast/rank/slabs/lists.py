@@ -70,7 +70,7 @@ class Lists(NamedTuple):
 
 
 @jit
-def _judge(
+def _count_partial(
     lo: F64, past: F64, length: int, cells: F64, first: I64, ranks: I32, doubts: I64
 ) -> None:
     """Write how many of the list of each cell don't hold all of it."""
@@ -209,7 +209,7 @@ def lists_of(lo: F64, hi: F64, owner: I32, worth: F64, fineness: CellResolution)
     sample = np.empty(_SAMPLE)
     for level in range(_LEVELS):
         doubts = np.zeros(len(cells.limits), np.int64)
-        _judge(lo, past, length, *cells, doubts)
+        _count_partial(lo, past, length, *cells, doubts)
         is_full = np.diff(cells.first) >= length
         is_cut = is_full & (doubts > 0)
         if count + is_cut.sum() > sure:

@@ -24,7 +24,7 @@ from rangecast.kernels.jit import jit, jit_single
 from rangecast.kernels.lanes import SLOT_BYTES
 from rangecast.rank.liveness import is_live
 from rangecast.rank.result import TESTED, WORDS
-from rangecast.rank.scores.combine import joined, nothing
+from rangecast.rank.scores.combine import initial_value, joined
 from rangecast.rank.scores.tolerances import share_of
 from rangecast.rank.slabs.pointers import LayoutPointers, TermPointers, encode, open_layout
 from rangecast.rank.top import insert, insert_once
@@ -112,7 +112,7 @@ def _search(
     ):
         some = np.uint64(0)
         for i in range(BLOCK):
-            totals[i] = nothing(combine)
+            totals[i] = initial_value(combine)
         begin, end = view.first_slot[block], view.first_slot[block + 1]
         words += end - begin
         for slot in range(begin, end):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rangecast.errors import UsageError
-from rangecast.server.connectors.base import Source, need
+from rangecast.server.connectors.base import Source, require_package
 from rangecast.server.connectors.kafka import kafka_source
 from rangecast.server.connectors.nats import nats_source
 from rangecast.server.core import Core
@@ -29,7 +29,7 @@ def sources(
         ("kafka", kafka, kafka_topics, kafka_source),
     ):
         if url is not None:
-            need(bus)
+            require_package(bus)
             sources_ += [made(url, Source.parse(name, skips=skips)) for name in names]
         elif names:
             raise UsageError(f"--{bus}-source requires --{bus}, the address")

@@ -50,12 +50,12 @@ class Source:
         return cls(name, space, skips)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the message of an error, or its class name if it has none."""
     return str(error) or type(error).__name__
 
 
-def need(bus: str) -> None:
+def require_package(bus: str) -> None:
     """Fail early if the client package of a bus is missing."""
     package, extra = _PACKAGES[bus]
     if find_spec(package) is None:

@@ -167,7 +167,7 @@ def kafka_source(servers: str, source: Source) -> Callable[[Core], Awaitable[Non
 async def _read(core: Core, servers: str, source: Source, state: SourceState) -> None:
     topic = _Topic(core, servers, source, state)
     try:
-        await topic.look()
+        await topic.look_up_topic()
         while await topic.step():
             pass
     finally:
@@ -201,12 +201,12 @@ class _Topic:
         self._next: dict[int, int] = {}
         """Next offset of each partition; negative: its beginning."""
 
-    async def look(self) -> bool:
+    async def look_up_topic(self) -> bool:
         """Look up the topic's id and partitions; return False if the topic was recreated."""
         from confluent_kafka import OFFSET_BEGINNING
 
         self._looked = time.monotonic()
-        identity, partitions = await self._call(self._described)
+        identity, partitions = await self._call(self._describe_topic)
         if self._id not in (None, identity):
             return False
         known = self._known()
@@ -229,7 +229,7 @@ class _Topic:
 
         messages = await self._call(self._consumer.consume, TAKEN, 0.5)
         # What was fetched before the topic has this id now is of this id: none comes back.
-        if (messages or time.monotonic() - self._looked > LOOK) and not await self.look():
+        if (messages or time.monotonic() - self._looked > LOOK) and not await self.look_up_topic():
             return False
         by_partition: dict[int, list[Any]] = {}
         out_of_range = []
@@ -257,7 +257,7 @@ class _Topic:
             self._next[number] = upto
         if out_of_range:
             for number in out_of_range:
-                await self._go_on(number)
+                await self._skip_missing(number)
             self._assign()
         return True
 
@@ -267,7 +267,7 @@ class _Topic:
             await self._caller.call(CLOSE_SECONDS + 1, close_within, self._consumer, CLOSE_SECONDS)
         self._caller.end()
 
-    async def _go_on(self, number: int) -> None:
+    async def _skip_missing(self, number: int) -> None:
         """Report the missing messages of a partition, and continue after them."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
@@ -285,7 +285,7 @@ class _Topic:
 
         self._consumer.assign([TopicPartition(self._source.name, *at) for at in self._next.items()])
 
-    def _described(self) -> tuple[str, set[int]]:
+    def _describe_topic(self) -> tuple[str, set[int]]:
         """Return the topic's id (empty if the brokers don't have ids) and its partitions."""
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 

@@ -10,7 +10,15 @@ from typing import Any
 
 from rangecast.errors import RangecastError, abbreviate
 from rangecast.server.calls import CLOSE_SECONDS
-from rangecast.server.connectors.base import AGAIN, TAKEN, BusError, Source, places, published, said
+from rangecast.server.connectors.base import (
+    AGAIN,
+    TAKEN,
+    BusError,
+    Source,
+    error_text,
+    places,
+    published,
+)
 from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
 from rangecast.server.delivery.messages import Message
@@ -41,7 +49,7 @@ async def _connected(url: str) -> Any:
             max_outstanding_pings=2,
         )
     except (TimeoutError, OSError, nats.errors.Error) as error:
-        raise BusError(f"NATS: no connection: {said(error)}") from None
+        raise BusError(f"NATS: no connection: {error_text(error)}") from None
 
 
 async def _close(connection: Any) -> None:
@@ -101,7 +109,7 @@ class NatsDelivery(PushDelivery):
             if isinstance(error, nats.js.errors.NoStreamResponseError):
                 raise BusError(f"NATS: no JetStream stream accepts the subject {subject!r}")
             if isinstance(error, Exception):
-                raise BusError(f"NATS: {said(error)}")
+                raise BusError(f"NATS: {error_text(error)}")
         self.error = ""
 
     async def end(self) -> None:
@@ -125,8 +133,8 @@ def nats_source(url: str, source: Source) -> Callable[[Core], Awaitable[None]]:
                 state.failed(error)
                 logger.warning("NATS, %s: %s; retrying", source.name, error)
             except (TimeoutError, nats.errors.Error, OSError) as error:
-                state.failed(BusError(said(error)))
-                logger.warning("NATS, %s: %s; retrying", source.name, said(error))
+                state.failed(BusError(error_text(error)))
+                logger.warning("NATS, %s: %s; retrying", source.name, error_text(error))
             except Exception as error:
                 state.failed(error)
                 logger.exception("NATS, %s: failed; retrying", source.name)

@@ -65,7 +65,7 @@ class Hub:
         """Start the hub; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
         self.pipeline, self.matched = pipeline, pipeline.matched
-        pipeline.reread = self._reread_soon
+        pipeline.reread = self._schedule_reread
 
     def dispatch(self, batch: int, messages: Mailboxes, matched: int) -> None:
         """Dispatch the matches of a batch; called by the matcher's thread."""
@@ -80,7 +80,7 @@ class Hub:
         for listener in list(self.reading):
             listener.dispatch(Mailbox())  # there is more to read
 
-    def _reread_soon(self, seq: int) -> None:
+    def _schedule_reread(self, seq: int) -> None:
         """Schedule listeners to read the log; called by the matcher's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._reread, seq)
@@ -182,14 +182,14 @@ class Listener:
         """Batches after this one are certain to have seen the listener."""
         self._whole_after: int | None = None
         """The window has all messages after this seq; `None` until the first batch."""
-        self._look_at_batch()
+        self._take_batch()
         self._wakeup = asyncio.Event()
 
     def dispatch(self, mailbox: Mailbox) -> None:
         """Add messages to the window of pending messages."""
         if self.consumer.max_per_second:
             return  # it reads when a second is over
-        self._look_at_batch()
+        self._take_batch()
         for message in mailbox.messages:
             if message.seq > self.sent:
                 self._window.append(message)
@@ -211,7 +211,7 @@ class Listener:
         self.is_live = False
         self._hub.reading.add(self)
 
-    def _look_at_batch(self) -> None:
+    def _take_batch(self) -> None:
         if self._whole_after is None and self._hub.batch >= self._joined:
             self._whole_after = self._hub.matched
 

@@ -182,7 +182,7 @@ class Deliveries:
             del self._running[name]
         if consumer is not None:
             delivery = self._kinds[consumer.delivery["kind"]](self._core, consumer, self.settings)
-            task = self._loop.create_task(_kept_running(delivery, before))
+            task = self._loop.create_task(_run_with_restarts(delivery, before))
             self._running[name] = consumer.since, delivery, task
 
     async def stop(self) -> None:
@@ -232,7 +232,7 @@ class Deliveries:
             state |= running[1].state()
         return state | {"dead_letters": len(consumer.dead_letters)}
 
-    def one_off(self, consumer: Consumer) -> PushDelivery:
+    def separate_delivery(self, consumer: Consumer) -> PushDelivery:
         """Return a separate delivery of a consumer, for single messages."""
         kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
@@ -240,7 +240,7 @@ class Deliveries:
         return kind(self._core, consumer, self.settings)
 
 
-async def _kept_running(delivery: PushDelivery, before: asyncio.Task[None] | None) -> None:
+async def _run_with_restarts(delivery: PushDelivery, before: asyncio.Task[None] | None) -> None:
     if before is not None:
         await asyncio.wait([before])
     while True:

@@ -75,7 +75,7 @@ class Resolver:
             return _addresses(host, socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):
             pass
-        answer = self._asked(self._tenants.setdefault(tenant, _Tenant()), host)
+        answer = self._lookup_of(self._tenants.setdefault(tenant, _Tenant()), host)
         left = answer.begun + TIMEOUT - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, left)):
@@ -88,7 +88,7 @@ class Resolver:
             raise AddressError("the host name has no address")
         return answer.addresses
 
-    def _asked(self, tenant: _Tenant, host: str) -> _Answer:
+    def _lookup_of(self, tenant: _Tenant, host: str) -> _Answer:
         """Return the cached or pending result; start a lookup if there is none."""
         answer = tenant.answers.get(host)
         if answer is not None and (answer.addresses is None or time.monotonic() < answer.until):
@@ -123,12 +123,12 @@ class Resolver:
                 except (OSError, UnicodeError):
                     addresses = []
                 if not loop.is_closed():
-                    loop.call_soon_threadsafe(self._came, tenant, answer, addresses)
+                    loop.call_soon_threadsafe(self._resolved, tenant, answer, addresses)
 
             # A daemon: the process doesn't wait for one that hangs.
             threading.Thread(target=look, name="rangecast-resolve", daemon=True).start()
 
-    def _came(self, tenant: _Tenant, answer: _Answer, addresses: list[str]) -> None:
+    def _resolved(self, tenant: _Tenant, answer: _Answer, addresses: list[str]) -> None:
         tenant.running -= 1
         answer.addresses = addresses
         answer.until = time.monotonic() + (TTL if addresses else NEGATIVE_TTL)

@@ -192,7 +192,7 @@ class Webhook(PushDelivery):
     async def deliver(self, messages: Sequence[Message], upto: int) -> None:
         verdict = await self._carry(*self._request(messages))
         if verdict == "dead":
-            await self._bury(messages)
+            await self._add_dead_letter(messages)
 
     async def tell_gap(self, gap: Gap) -> None:
         await super().tell_gap(gap)
@@ -229,7 +229,7 @@ class Webhook(PushDelivery):
             await self.stop("the receiver answered 410 (Gone): delivery has stopped")
         return verdict
 
-    async def _bury(self, messages: Sequence[Message]) -> None:
+    async def _add_dead_letter(self, messages: Sequence[Message]) -> None:
         consumer = self.consumer
         seqs = [message.seq for message in messages]
         edit = AddDeadLetters(

@@ -90,7 +90,7 @@ class FastPathProtocol(BoundedProtocol):
     def on_headers_complete(self) -> None:
         """Choose the fast or the normal path for a request."""
         self.end_head()
-        self._work = self._short_way()
+        self._work = self._fast_handler()
         if self._work is None:
             super().on_headers_complete()
         else:
@@ -117,7 +117,7 @@ class FastPathProtocol(BoundedProtocol):
             super().on_body(self._body)
         super().on_message_complete()
 
-    def _short_way(self) -> _Work | None:
+    def _fast_handler(self) -> _Work | None:
         """Return the fast-path handler of a request; `None` if it needs the normal path."""
         url, method = self.url, self.parser.get_method()
         if (

@@ -294,7 +294,7 @@ class BrokerRunner:
         try:
             frame = decode(data)
             if isinstance(frame, EventsFrame):
-                frame, came = self._understood(frame)
+                frame, came = self._decoded_frame(frame)
         except Exception as error:  # whatever a frame holds, it ends its own link alone
             reason = str(error) if isinstance(error, FrameError) else repr(error)[:200]
             self.broker.counts["frames rejected"] += 1
@@ -303,7 +303,7 @@ class BrokerRunner:
             return
         self._handle(ports.Received(connection.peer, frame), came)
 
-    def _understood(self, frame: EventsFrame) -> tuple[EventsFrame, EncodedEvents]:
+    def _decoded_frame(self, frame: EventsFrame) -> tuple[EventsFrame, EncodedEvents]:
         """Return a frame with all fields that the broker reads, decoded from the event texts."""
         space = self._entry.space
         came, rejected = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)

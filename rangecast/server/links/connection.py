@@ -89,7 +89,7 @@ class LinkConnection:
 
     def handled(self, frame: bytes) -> None:
         """Record that the broker has handled a frame, so that more can be received."""
-        self._call(self._let_in, len(frame))
+        self._call(self._admit_peer, len(frame))
 
     def _call(self, *what: object) -> None:
         if not self._loop.is_closed():
@@ -103,7 +103,7 @@ class LinkConnection:
         receive: Callable[[], Awaitable[bytes | None]],
     ) -> None:
         """Transfer frames until either side ends; `receive` returns `None` at the end."""
-        both = self._write(send), self._read(receive), self._given_up()
+        both = self._write(send), self._read(receive), self._wait_for_deadline()
         tasks = [asyncio.create_task(job) for job in both]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +117,7 @@ class LinkConnection:
         """Close the connection immediately, dropping pending data."""
         self._is_over.set()
 
-    def _let_in(self, size: int) -> None:
+    def _admit_peer(self, size: int) -> None:
         self._held_bytes -= size
         self._has_room.set()
         self._room.release()
@@ -131,7 +131,7 @@ class LinkConnection:
         if what is None:
             self._loop.call_later(CLOSE_SECONDS, self._is_over.set)
 
-    async def _given_up(self) -> None:
+    async def _wait_for_deadline(self) -> None:
         """Wait until the deadline for sending pending data has passed."""
         await self._is_over.wait()
 

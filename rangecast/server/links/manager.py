@@ -72,7 +72,9 @@ class Links:
         self._entry: SpaceEntry
         self._runner: BrokerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._thread = threading.Thread(target=self._guarded, name="rangecast-links", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_brokers, name="rangecast-links", daemon=True
+        )
         # What waits for the thread, under `_wakeup`.
         self._wakeup = threading.Condition()
         self._ending = False
@@ -96,7 +98,7 @@ class Links:
     def start(self) -> None:
         """Start the broker's thread; the space must exist. Call it on the event loop."""
         self._entry = self._core.registry.space(TENANT, self._options.space)
-        self._core.pipeline.links = self._carried_out
+        self._core.pipeline.links = self._on_matched
         self._thread.start()
         self.dialers = [LinkDialer(self, url, self._options.token) for url in self._options.urls]
         self._tasks = [asyncio.create_task(dialer.run()) for dialer in self.dialers]
@@ -116,7 +118,7 @@ class Links:
 
     # ---- from other threads
 
-    def _carried_out(self, batch: Sequence[WrittenRequest]) -> None:
+    def _on_matched(self, batch: Sequence[WrittenRequest]) -> None:
         """Receive committed and matched units; called by the matcher."""
         with self._wakeup:
             for request in batch:
@@ -168,7 +170,7 @@ class Links:
 
     # ---- the thread
 
-    def _guarded(self) -> None:
+    def _run_brokers(self) -> None:
         """Run brokers, one after another, until the server stops; an error ends the current one."""
         pause = _AGAIN
         while not self._ending:
@@ -178,14 +180,14 @@ class Links:
                 return
             except Exception as error:
                 logger.exception("links failed; restarting them")
-                self._give_up(f"internal error: {error!r}"[:300])
+                self._discard_broker(f"internal error: {error!r}"[:300])
             if time.monotonic() - begun > _AGAIN_AT_MOST:
                 pause = _AGAIN
             with self._wakeup:
                 self._wakeup.wait_for(lambda: self._ending, pause)
             pause = min(2 * pause, _AGAIN_AT_MOST)
 
-    def _give_up(self, why: str) -> None:
+    def _discard_broker(self, why: str) -> None:
         """Discard a broker after an error: its state may be wrong, but the log isn't."""
         self.failures += 1
         runner = self._runner

@@ -128,7 +128,7 @@ def reading(group: str) -> dict[str, Any]:
     }
 
 
-def patiently(call: Callable[[], T]) -> T:
+def with_retries(call: Callable[[], T]) -> T:
     """Return the result of a call; retry while brokers start or a partition moves."""
     from confluent_kafka import KafkaException
 
@@ -357,7 +357,7 @@ def offset_after(place: KafkaPlace, seq: int) -> int:
     finder = Consumer(settings | {"fetch.message.max.bytes": 1024}, logger=quiet)
     try:
         partition = TopicPartition(place.topic, 0)
-        low, high = patiently(lambda: finder.get_watermark_offsets(partition, LIMIT))
+        low, high = with_retries(lambda: finder.get_watermark_offsets(partition, LIMIT))
         while low < high:
             middle = (low + high) // 2
             record = next(records(finder, place.topic, middle), None)

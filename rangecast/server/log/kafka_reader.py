@@ -16,18 +16,18 @@ from rangecast.server.log.kafka import (
     arrived,
     connecting,
     offset_after,
-    patiently,
     quiet,
     reading,
     unit_of,
+    with_retries,
 )
 
 
 class KafkaTail:
     """Tails the committed units of a log, in order.
 
-    `begin` sets the start; with `end` and `some`, a reader can reach everything acknowledged so
-    far.
+    `begin` sets the start; with `end` and `next_units`, a reader can reach everything acknowledged
+    so far.
     """
 
     def __init__(self, url: str):
@@ -59,8 +59,8 @@ class KafkaTail:
             )
         self._partition = self._at(0)
         partition = self._partition
-        low, _ = patiently(lambda: self._reader.get_watermark_offsets(partition, LIMIT))
-        end = patiently(self._end_now)
+        low, _ = with_retries(lambda: self._reader.get_watermark_offsets(partition, LIMIT))
+        end = with_retries(self._end_now)
         self._go_to(low)
         while self.at < end and not self.epoch:
             for _, epoch, unit in self._records(1.0):
@@ -80,9 +80,9 @@ class KafkaTail:
         moment before readers see it.
         """
         with self._place.said("can't be read"):
-            return patiently(self._end_now)
+            return with_retries(self._end_now)
 
-    def some(self, seconds: float) -> list[Unit]:
+    def next_units(self, seconds: float) -> list[Unit]:
         """Return the next units; wait up to `seconds` for one."""
         with self._place.said("can't be read"):
             units = []

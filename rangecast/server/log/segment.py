@@ -191,7 +191,7 @@ def damaged(path: Path, seq: int) -> LogError:
     return LogError(f"{path}: the unit at seq {seq} is damaged or missing\n  hint: {hint}")
 
 
-def looked_at(path: Path) -> tuple[Head, End]:
+def segment_end(path: Path) -> tuple[Head, End]:
     """Return the head of a segment, and its end; without units, the previous segment's."""
     with reading(path) as reader:
         head = Head(path, reader)
@@ -224,7 +224,7 @@ def checked_end(folder: Path, firsts: list[int]) -> End:
     mark, end = marked_end(folder), None
     for first in firsts:
         path = path_of(folder, first)
-        head, after = looked_at(path)
+        head, after = segment_end(path)
         if end is not None:
             _check_follows(path, head, end)
         end = after

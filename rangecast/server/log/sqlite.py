@@ -129,7 +129,7 @@ class SqliteLog:
         try:
             end = checked_end(self.folder, self._firsts)
         except LogError:
-            if not self._made_room():
+            if not self._released_reserve():
                 raise
             end = checked_end(self.folder, self._firsts)
         self.epoch, self.last, self.chain = end
@@ -154,7 +154,7 @@ class SqliteLog:
         writer.execute(f"PRAGMA synchronous = {DURABILITIES[self.durability]}")
         return writer
 
-    def _made_room(self) -> bool:
+    def _released_reserve(self) -> bool:
         """Release reserved space if the disk is full; return whether that was done."""
         if self.has_space:
             return False

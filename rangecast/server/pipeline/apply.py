@@ -125,7 +125,7 @@ class Matching:
             for tracks, derived in self._tracks.apply(entry.changes):
                 self._found.append((tracks, derived, {}))
             if isinstance(entry.request, NewTransitions):
-                self._hand_out(entry.request, entry.unit.first, is_wanted, messages)
+                self._add_transition_messages(entry.request, entry.unit.first, is_wanted, messages)
             for number, message in board_messages(entry.changes, self._board_indexes, is_wanted):
                 messages[number].add(message)
             if isinstance(entry.request, Updates):
@@ -142,7 +142,7 @@ class Matching:
                 self._of(entry.request.edits[0].tenant).edits += entry.unit.length
                 entry.request.answer.set_result(entry.unit.first)
 
-    def _hand_out(
+    def _add_transition_messages(
         self, written: NewTransitions, first: int, is_wanted: Listened, messages: Mailboxes
     ) -> None:
         """Add messages for transitions that are now in the log."""

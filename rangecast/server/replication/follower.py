@@ -81,7 +81,10 @@ class Leader:
     def piece(self, after: int, wait: float = 0.0) -> Piece:
         """Return units after a seq; wait up to `wait` seconds if there are none."""
         params = {"after": after, "wait": wait}
-        with self._told(), self._http.stream("GET", f"{self.url}/v1/log", params=params) as answer:
+        with (
+            self._naming_leader(),
+            self._http.stream("GET", f"{self.url}/v1/log", params=params) as answer,
+        ):
             body = _read(answer)
             if answer.status_code != 200:
                 text = body[:200].decode("utf-8", "replace")
@@ -89,7 +92,7 @@ class Leader:
             return msgspec.msgpack.decode(body, type=Piece)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _naming_leader(self) -> Iterator[None]:
         """Add the leader's URL to any error."""
         try:
             yield

@@ -18,7 +18,7 @@ from rangecast.server.state.boards import (
     board_label,
     check_board,
     check_object,
-    judged,
+    checked_change,
 )
 from rangecast.server.state.edits import (
     AddDeadLetters,
@@ -335,7 +335,7 @@ class Admission:
             old = self._objects[key] if key in self._objects else entry.objects.get(change.name)
             try:
                 check_object(change.id, only, exists=old is not None)
-                new = judged(change, old, entry.space, self.seq + len(object_changes))
+                new = checked_change(change, old, entry.space, self.seq + len(object_changes))
             except RangecastError as error:
                 rejected.append((row, error))
                 continue

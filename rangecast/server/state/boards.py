@@ -268,7 +268,7 @@ def check_object(name: Id, only: str, *, exists: bool) -> None:
         raise UnknownIdError(f"no object {name!r}\n  hint: add it first")
 
 
-def judged(
+def checked_change(
     change: ObjectChange, old: PlacedObject | None, space: Space | None, seq: int
 ) -> PlacedObject | None:
     """Record the old state in a change; return the new state, or reject the change."""

@@ -76,7 +76,7 @@ class SpaceIndex:
     def apply(self, changes: Sequence[Change]) -> None:
         """Apply changes to the index; no event is matched in between."""
         if any(change.space is not None for change in changes):
-            self._make_anew()
+            self._rebuild_index()
             return
         put: list[Version] = []
         last: dict[int, int | None] = {}  # by number: the place of what is put, `None`: it is gone
@@ -99,7 +99,7 @@ class SpaceIndex:
             boxes = version_boxes(self.engine.space, put, self._bounds(changes))
             self.engine.upsert_many(boxes if len(places) == len(put) else boxes.take(places))
 
-    def _make_anew(self) -> None:
+    def _rebuild_index(self) -> None:
         """Rebuild the index after the space has changed: filters have new boxes."""
         self.engine = Engine(self.entry.space)
         live = sorted(self.entry.live.values(), key=lambda subscription: subscription.number)
@@ -226,7 +226,7 @@ class History:
         self._born: I64 = np.zeros(0, np.int64)
         self._last = -1
 
-    def learn(self, versions: Sequence[Version]) -> None:
+    def add_versions(self, versions: Sequence[Version]) -> None:
         """Add new versions, in order of birth."""
         fresh = [
             version for version in versions if version.born > self._last and version.track is None

@@ -52,7 +52,7 @@ class BoardOracle:
             if is_mine and isinstance(edit, PutInterest) and edit.board == self.board:
                 self._lists[edit.name] = self._list(edit)
                 if seq > self._start:
-                    yield seq, [self._told(edit.name)]
+                    yield seq, [self._difference_text(edit.name)]
 
     def _apply(self, edit: AnyEdit, seq: int) -> None:
         match edit:
@@ -90,7 +90,7 @@ class BoardOracle:
             for name, interest in self._interests.items():
                 before, self._lists[name] = self._lists[name], self._list(interest)
                 if self._lists[name] != before:
-                    changed.append(self._told(name))
+                    changed.append(self._difference_text(name))
             seq = unit.first + at + step - 1
             if changed and seq > self._start:
                 yield seq, changed
@@ -112,5 +112,5 @@ class BoardOracle:
         best = sorted(inside)[: interest.k or entry.made.k]
         return [(name, item.value, item.place) for _, _, name, item in best]
 
-    def _told(self, name: str) -> str:
+    def _difference_text(self, name: str) -> str:
         return in_words(name, [(id_, value) for id_, value, _ in self._lists[name]])

@@ -78,7 +78,9 @@ class TracksOracle:
             case PutConsumer() if edit.space in self._spaces:
                 space = self._spaces[edit.space]
                 policy = None if edit.policy is None else Policy.of(edit.policy)
-                self._tell(space, space.notifier.set_consumer_policy(edit.name, policy), seq)
+                self._record_notifications(
+                    space, space.notifier.set_consumer_policy(edit.name, policy), seq
+                )
             case PutSubscription() if edit.space in self._spaces:
                 space = self._spaces[edit.space]
                 transitions = space.end(edit.name) if edit.track is None else space.put(edit)
@@ -119,7 +121,7 @@ class TracksOracle:
         told = space.notifier.take(collected)
         if space.tracker.watermark is not None:
             told += space.notifier.advance(space.tracker.watermark)
-        self._tell(space, told, last)
+        self._record_notifications(space, told, last)
 
     def _set_policy(self, space: _Space, name: str, given: Any, seq: int) -> None:
         put = space.known.get(name)
@@ -128,9 +130,9 @@ class TracksOracle:
             consumer = put.consumer if name in space.subscriptions else None
             has_both_ends = {"enter", "exit"} <= {*(put.track or {}).get("on", KINDS)}
             space.notifier.set_consumer(put.id, consumer, has_both_ends=has_both_ends)
-            self._tell(space, space.notifier.set_policy(put.id, policy), seq)
+            self._record_notifications(space, space.notifier.set_policy(put.id, policy), seq)
 
-    def _tell(self, space: _Space, told: Sequence[Notification], seq: int) -> None:
+    def _record_notifications(self, space: _Space, told: Sequence[Notification], seq: int) -> None:
         """Record notifications that are for the consumer."""
         for one in told:
             consumer = one.consumer

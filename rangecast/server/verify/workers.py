@@ -70,7 +70,7 @@ def verify_workers(settings: WorkerSettings) -> WorkerReport:
             _compare(batch, place, wanted, claims.pop(place, {}), report)
     for place, came in claims.items():
         report.extra += len(came)
-        report.note(f"{_told(place)}: {', '.join(came)} got it, but no batch has it")
+        report.note(f"{_place_text(place)}: {', '.join(came)} got it, but no batch has it")
     return report
 
 
@@ -82,7 +82,7 @@ def _decoded(value: bytes) -> object:
         return None
 
 
-def _told(place: Place) -> str:
+def _place_text(place: Place) -> str:
     return f"partition {place[0]}, offset {place[1]}"
 
 
@@ -101,16 +101,15 @@ def _claims(
             )
         except (KeyError, ValueError, TypeError, AttributeError, msgspec.DecodeError) as error:
             report.extra += 1
-            report.note(
-                f"{settings.matches}: {_told((record.partition(), record.offset()))}: {error!r}"
-            )
+            where = _place_text((record.partition(), record.offset()))
+            report.note(f"{settings.matches}: {where}: {error!r}")
             continue
         if head.get("topic") != settings.events.encode():
             continue  # of another topic of events
         mine = claims.setdefault(place, {})
         if consumer in mine:
             report.repeated += 1
-            report.note(f"{_told(place)}: {consumer} got it twice")
+            report.note(f"{_place_text(place)}: {consumer} got it twice")
         mine[consumer] = edits, data
     return claims
 
@@ -152,24 +151,26 @@ def _compare(
     report.rejected += is_rejected
     if is_rejected != (wanted is None):
         report.differing += 1
-        report.note(f"{_told(place)}: {'rejected' if is_rejected else 'taken'} against the space")
+        report.note(
+            f"{_place_text(place)}: {'rejected' if is_rejected else 'taken'} against the space"
+        )
     for consumer, names in (wanted or {}).items():
         report.expected += 1
         edits, data = came.pop(consumer, ("", None))
         if data is None:
             report.missing += 1
-            report.note(f"{_told(place)}: {consumer} never got it; it is for {names[:5]}")
+            report.note(f"{_place_text(place)}: {consumer} never got it; it is for {names[:5]}")
         elif sorted(map(str, data.subscriptions)) != sorted(names) or {edits, data.edits} != {
             batch.edits
         }:
             report.differing += 1
             report.note(
-                f"{_told(place)}: {consumer} got it for {data.subscriptions[:5]} by {edits}; "
+                f"{_place_text(place)}: {consumer} got it for {data.subscriptions[:5]} by {edits}; "
                 f"it is for {names[:5]} by {batch.edits}"
             )
     report.extra += len(came)
     if came:
-        report.note(f"{_told(place)}: {', '.join(came)} got it, but it isn't for them")
+        report.note(f"{_place_text(place)}: {', '.join(came)} got it, but it isn't for them")
 
 
 def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> Iterator[BatchRecord]:
@@ -200,7 +201,7 @@ def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> It
 def _units(tail: KafkaTail) -> Iterator[Unit]:
     end = tail.end()
     while tail.at < end:
-        yield from tail.some(1.0)
+        yield from tail.next_units(1.0)
 
 
 def _seq(batch: BatchRecord, tail: KafkaTail) -> int:

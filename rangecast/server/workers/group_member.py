@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rangecast.errors import RangecastError, UsageError
 from rangecast.server.calls import Caller, StuckError, close_within
-from rangecast.server.log.kafka import LIMIT, arrived, connecting, is_fence, patiently, quiet
+from rangecast.server.log.kafka import LIMIT, arrived, connecting, is_fence, quiet, with_retries
 from rangecast.server.workers.matcher import Event
 
 logger = logging.getLogger("rangecast.server")
@@ -72,7 +72,7 @@ class Member:
         }
         self._producer = Producer(connecting(servers) | writing, logger=quiet)
         # What another process of this name has begun is undone before this returns.
-        self._told(lambda: self._producer.init_transactions(LIMIT))
+        self._converting_errors(lambda: self._producer.init_transactions(LIMIT))
         joining = {
             "group.id": group,
             "enable.auto.commit": False,
@@ -97,7 +97,7 @@ class Member:
 
     def join(self, *, from_start: bool) -> None:
         """Join the group; a new group starts at the beginning or at the end of the topic."""
-        self._told(lambda: self._join(from_start=from_start))
+        self._converting_errors(lambda: self._join(from_start=from_start))
 
     def _join(self, *, from_start: bool) -> None:
         places = self._all()
@@ -107,7 +107,7 @@ class Member:
                 partition.offset = self._consumer.get_watermark_offsets(partition, LIMIT)[
                     not from_start
                 ]
-            patiently(lambda: self._begin_at(places))
+            with_retries(lambda: self._begin_at(places))
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
         )
@@ -129,7 +129,7 @@ class Member:
         """Return the committed offsets of the group; pending transactions finish first."""
         from confluent_kafka import KafkaException
 
-        committed: list[Any] = patiently(lambda: self._consumer.committed([*places], LIMIT))
+        committed: list[Any] = with_retries(lambda: self._consumer.committed([*places], LIMIT))
         for partition in committed:
             if partition.error is not None:
                 raise KafkaException(partition.error)
@@ -189,7 +189,7 @@ class Member:
         """Return up to `limit` events; wait up to `seconds` for the first."""
         begins: dict[int, int] = {}
         events = []
-        for record in self._told(lambda: self._fetched(limit, seconds)):
+        for record in self._converting_errors(lambda: self._fetched(limit, seconds)):
             number, offset = record.partition(), record.offset()
             # What was fetched before partitions came and went may still be among it.
             if offset >= self._next.get(number, offset + 1):
@@ -247,7 +247,7 @@ class Member:
         if batch.generation is None:
             raise AbortedError("the partitions were lost")
         try:
-            self._told(lambda: self._commits.wait(STUCK, self._commit, batch, records))
+            self._converting_errors(lambda: self._commits.wait(STUCK, self._commit, batch, records))
         except StuckError as error:
             raise AbortedError(f"Kafka: {error}") from None
 
@@ -298,7 +298,7 @@ class Member:
         self._commits.end()
         close_within(self._consumer)
 
-    def _told(self, call: Callable[[], Any]) -> Any:
+    def _converting_errors(self, call: Callable[[], Any]) -> Any:
         """Call a Kafka function; convert its errors."""
         from confluent_kafka import KafkaException
 

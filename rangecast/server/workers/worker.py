@@ -220,7 +220,7 @@ class Worker:
         limit = self._settings.max_events
         batch = member.fetch(TAKEN if not limit else min(TAKEN, limit - self.totals.events), _LOOK)
         if not batch.events:
-            self._matcher.take(self._tail.some(0))
+            self._matcher.take(self._tail.next_units(0))
             return
         self._catch_up(is_over)
         if is_over():
@@ -234,7 +234,7 @@ class Worker:
         """Apply the log up to everything acknowledged so far."""
         end, told = self._tail.end(), time.monotonic()
         while self._tail.at < end and not is_over():
-            units = self._tail.some(_LOOK)
+            units = self._tail.next_units(_LOOK)
             self._matcher.take(units)
             if units:
                 told = time.monotonic()

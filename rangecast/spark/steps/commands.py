@@ -23,7 +23,7 @@ from rangecast.merge.summary import Summary
 from rangecast.model.attributes.text import String
 from rangecast.model.commands import as_commands
 from rangecast.model.space import Space
-from rangecast.spark.columns import arrow_schema, need
+from rangecast.spark.columns import arrow_schema, require_columns
 from rangecast.spark.steps.merge import check_width
 
 _NEEDED = ("seq", "command", "id")
@@ -52,10 +52,10 @@ def cover_commands(
         todo = as_commands(table, space)
         return todo.messages(CoverSet(space, index=index, k=k).update_many(todo))
 
-    need(commands, _NEEDED, "commands")
+    require_columns(commands, _NEEDED, "commands")
     kind = commands.schema["id"].dataType
     named = StructType().add("action", StringType()).add("subscription", kind)
-    return _played(commands, done, named.add("exposed", BooleanType()), by)
+    return _run_commands(commands, done, named.add("exposed", BooleanType()), by)
 
 
 def merge_commands(
@@ -92,10 +92,10 @@ def merge_commands(
         )
 
     named = StructType().add("action", StringType())
-    return _played(commands, done, named.add("start", LongType()).add("end", LongType()), by)
+    return _run_commands(commands, done, named.add("start", LongType()).add("end", LongType()), by)
 
 
-def _played(
+def _run_commands(
     commands: DataFrame,
     done: Callable[[pa.Table], pa.Table],
     named: StructType,
@@ -108,7 +108,7 @@ def _played(
             "stream\n"
             "  hint: use edits in a pipeline instead: docs/how-to/streaming.md"
         )
-    need(commands, [*_NEEDED, *([] if by is None else [by])], "commands")
+    require_columns(commands, [*_NEEDED, *([] if by is None else [by])], "commands")
     schema = StructType().add("seq", commands.schema["seq"].dataType)
     if by is not None:
         schema = StructType().add(commands.schema[by]).add(schema[0])

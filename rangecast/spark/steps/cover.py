@@ -81,7 +81,7 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
         covered = _covered(rows, len(space), group_bytes)
     encoded.release()
     answer = covered.select("*")
-    weakref.finalize(answer, _let_go, covered).atexit = False
+    weakref.finalize(answer, _release_rows, covered).atexit = False
     return answer
 
 
@@ -122,7 +122,7 @@ def _with_nested(rows: DataFrame, space: Space) -> DataFrame:
 def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame:
     """Compute what covers each subscription; the result stays on the workers' disks."""
     most = max(1, group_bytes // (_BYTES * dimensions))
-    judged, cut = _judged(encoded, dimensions, most)
+    judged, cut = _uncovered_by_group(encoded, dimensions, most)
     kind = judged.schema["id"].dataType
     names = StructType().add("subscription", kind).add("covered_by", kind)
     with _held(judged):
@@ -137,7 +137,9 @@ def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame
             return _compute(covered)
 
 
-def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, CurvePartition]:
+def _uncovered_by_group(
+    encoded: DataFrame, dimensions: int, most: int
+) -> tuple[DataFrame, CurvePartition]:
     """Return the subscriptions at home, whether each is uncovered in its group, and the cut.
 
     There are about `most` boxes in a group.
@@ -149,7 +151,7 @@ def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, 
         cut = _cut(rows, dimensions, most)
         at_home = _placed(rows, cut, lambda batch: _homes(batch, dimensions, cut))
         judged = at_home.groupBy("group").applyInArrow(
-            lambda table: _judged_at_home(table, dimensions),
+            lambda table: _uncovered_in_group(table, dimensions),
             _row_type(rows.schema["id"].dataType).add("kept", BooleanType()),
         )
         return _compute(judged), cut
@@ -160,7 +162,7 @@ def _compute(data: DataFrame) -> DataFrame:
     try:
         data.persist(StorageLevel.DISK_ONLY).count()
     except BaseException:
-        _let_go(data)
+        _release_rows(data)
         raise
     return data
 
@@ -171,10 +173,10 @@ def _held(data: DataFrame) -> Iterator[None]:
     try:
         yield
     finally:
-        _let_go(data)
+        _release_rows(data)
 
 
-def _let_go(data: DataFrame) -> None:
+def _release_rows(data: DataFrame) -> None:
     with suppress(Exception):  # its session may have ended, and the data with it
         data.unpersist()
 
@@ -249,7 +251,7 @@ def _with_visitors(
     return rows.repartition(parts, "group").sortWithinPartitions("group", "kind", "seq", "id")
 
 
-def _judged_at_home(table: pa.Table, dimensions: int) -> pa.Table:
+def _uncovered_in_group(table: pa.Table, dimensions: int) -> pa.Table:
     """Return the rows of a group, and whether each is uncovered within the group."""
     table = _in_order(table)
     coverers = covered_by(_boxes(table, dimensions))
@@ -260,7 +262,7 @@ def _not_covered(
     batches: Iterator[pa.RecordBatch], dimensions: int, most: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield those at home that no visitor of their group covers."""
-    for homes, names in _met(batches, dimensions, most):
+    for homes, names in _covered_by_visitors(batches, dimensions, most):
         if names is None:
             yield from homes.select(["group", *_ROW]).to_batches()
 
@@ -269,13 +271,13 @@ def _named(
     batches: Iterator[pa.RecordBatch], dimensions: int, most: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield, for each row at home, the first visitor of its group that covers it."""
-    for homes, names in _met(batches, dimensions, most):
+    for homes, names in _covered_by_visitors(batches, dimensions, most):
         if names is None:
             names = pa.nulls(homes.num_rows, homes["id"].type)
         yield from pa.table({"subscription": homes["id"], "covered_by": names}).to_batches()
 
 
-def _met(
+def _covered_by_visitors(
     batches: Iterator[pa.RecordBatch], dimensions: int, most: int
 ) -> Iterator[tuple[pa.Table, pa.Array | None]]:
     """Yield those at home that a piece of visitors covers, with the ids of the earliest above each.
@@ -310,18 +312,18 @@ def _pieces(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[tuple[int,
             for some, size in _slices(run, most):
                 full = own[1] == _VISIT and boxes + size > most
                 if rows and (own != last or full):
-                    yield last[1], _taken_out(rows)
+                    yield last[1], _concatenate(rows)
                     boxes = 0
                 if own[0] != last[0]:
                     yield _END, None
                 last, boxes = own, boxes + size
                 rows.append(some)
     if rows:
-        yield last[1], _taken_out(rows)
+        yield last[1], _concatenate(rows)
     yield _END, None
 
 
-def _taken_out(rows: list[pa.RecordBatch]) -> pa.Table:
+def _concatenate(rows: list[pa.RecordBatch]) -> pa.Table:
     """Concatenate rows in order, and empty the list to free its memory."""
     table = pa.Table.from_batches(rows)
     rows.clear()

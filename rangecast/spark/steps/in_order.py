@@ -38,7 +38,7 @@ def answer_in_order(
     patterns = tuple(prepared.space.patterns.values())
     with tempfile.TemporaryDirectory(prefix="rangecast-") as name:
         folder = Path(name)
-        if not _set_down(folder, batches, width, patterns):
+        if not _write_events(folder, batches, width, patterns):
             return
         events = session.read.parquet(str(folder / "events"))
         kept = StructType().add("id", events.schema["id"].dataType)
@@ -75,7 +75,7 @@ def _encoded(batch: pa.RecordBatch, width: int, patterns: tuple[int, ...]) -> En
     )
 
 
-def _set_down(
+def _write_events(
     folder: Path, batches: Iterator[Events], width: int, patterns: tuple[int, ...]
 ) -> int:
     """Write events as Parquet, numbered in order; return their number."""

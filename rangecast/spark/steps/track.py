@@ -34,8 +34,8 @@ from rangecast.spark.columns import (
     arrow_schema,
     as_spark_ids,
     id_kind,
-    need,
     reject_unknown_events,
+    require_columns,
 )
 from rangecast.spark.events import encode_batch
 from rangecast.spark.lifetime import release_with_frame
@@ -251,7 +251,7 @@ def track_query(
     id_kind(events, settings.key, "events")
     known = dict.fromkeys([*settings.columns(space), *PLAIN.all_names(space)])
     more, own = options.pop("keep", ()), [name for name in known if name in events.columns]
-    need(events, settings.columns(space), "events")
+    require_columns(events, settings.columns(space), "events")
     if not options.get("ignore_unknown"):
         reject_unknown_events(events.columns, space, PLAIN, [*known, options["event_id"], *more])
     row = F.struct(*(f"`{name}`" for name in own))

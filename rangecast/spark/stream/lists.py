@@ -25,7 +25,7 @@ from rangecast.model.io.atomic import write_whole
 from rangecast.model.io.records import REMEDY
 from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.space import Space
-from rangecast.spark.columns import need
+from rangecast.spark.columns import require_columns
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
 from rangecast.spark.steps.notify.board_schema import BoardSchema
@@ -61,7 +61,7 @@ class NotifyRunner:
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Check columns, sinks and lists before anything runs."""
-        need(events, ("id", "seq", "value"), "updates")
+        require_columns(events, ("id", "seq", "value"), "updates")
         for sink in self._all_sinks():
             sink.check(session)
         kind = pa.string() if dict(events.dtypes)["id"] == "string" else pa.int64()

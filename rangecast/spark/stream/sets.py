@@ -197,7 +197,7 @@ class ReadySets:
             self._held[version] = self._ready(session, version)
             if len(self._held) > _READY:
                 _, old = self._held.popitem(last=False)
-                self._let_go(old)
+                self._release_unused(old)
         return self._held[version]
 
     def _ready(self, session: SparkSession, version: int) -> Prepared:
@@ -231,7 +231,7 @@ class ReadySets:
         for held in (self._held, self._bases, self._layers):
             held.clear()
 
-    def _let_go(self, old: Prepared) -> None:
+    def _release_unused(self, old: Prepared) -> None:
         """Release what no held version needs, so that a long stream doesn't fill the disk."""
         if all(old.shipped_space != base.shipped_space for base in self._bases.values()):
             old.shipped_space.release()

@@ -137,7 +137,7 @@ def keep_boxes(session: SparkSession, boxes: Boxes, space: Space) -> Iterator[Ke
 
 @contextmanager
 def _worked_out(frame: DataFrame, folder: Path | None) -> Iterator[Packs]:
-    kept = Packs.work_out(frame, folder)
+    kept = Packs.compute_packs(frame, folder)
     try:
         yield kept
     finally:

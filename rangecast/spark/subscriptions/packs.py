@@ -77,7 +77,7 @@ class Packs(NamedTuple):
     """The same on the driver, if the rows of packs lie in files."""
 
     @classmethod
-    def work_out(cls, frame: DataFrame, folder: Path | None) -> Packs:
+    def compute_packs(cls, frame: DataFrame, folder: Path | None) -> Packs:
         """Compute packs in a separate job; `folder` is the one that `pack` writes to."""
         if folder is None:
             return cls(frame.persist(StorageLevel.DISK_ONLY), None)

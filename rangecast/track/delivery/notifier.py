@@ -113,7 +113,7 @@ class Notifier:
         if policy is not None:
             self.policies[subscription] = policy
         self._end_reminders(subscription)
-        return self._uncounted(subscription)
+        return self._close_digest_by_count(subscription)
 
     def set_consumer_policy(self, consumer: Id, policy: Policy | None) -> list[Notification]:
         """Set the policy of a consumer over all of its subscriptions; `None`: it has none.
@@ -125,7 +125,7 @@ class Notifier:
             self.consumers[consumer] = policy
         for subscription in {id_ for stays in self._stays.values() for id_ in stays}:
             self._end_reminders(subscription)
-        return self._uncounted(_Consumer(consumer))
+        return self._close_digest_by_count(_Consumer(consumer))
 
     def set_consumer(
         self, subscription: Id, consumer: Id | None, *, has_both_ends: bool = True
@@ -153,7 +153,7 @@ class Notifier:
         for subscription in [id_ for id_, one in self.consumer_of.items() if one == consumer]:
             self.set_consumer(subscription, None)
 
-    def _uncounted(self, owner: _Owner) -> list[Notification]:
+    def _close_digest_by_count(self, owner: _Owner) -> list[Notification]:
         """Close the digest by count of an owner whose policy has no count any more."""
         digest = self._policy_of(owner).digest
         if digest is not None and digest.count is not None:

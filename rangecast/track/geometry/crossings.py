@@ -71,7 +71,7 @@ def crossings(
     inside   pairs of a path and a subscription that matches one of its ends; these are left out
     """
     space = extents.space
-    start, end = paths.start, _short_way(space, paths.start, paths.end)
+    start, end = paths.start, _shortest_ends(space, paths.start, paths.end)
     speeds = _speeds(space, start, end, paths.gap)
     which, numbers = extents.meeting(np.minimum(start, end), np.maximum(start, end))
     outside = ~np.isin(_pairs(which, numbers), _pairs(*inside))
@@ -99,7 +99,7 @@ def _pairs(paths: I64, numbers: I64) -> I64:
     return pairs
 
 
-def _short_way(space: Space, start: F64, end: F64) -> F64:
+def _shortest_ends(space: Space, start: F64, end: F64) -> F64:
     """Return the end points of paths, with longitudes within half a turn of the start points."""
     moved = end.copy()
     for place in space:

@@ -123,7 +123,7 @@ def _literal(place: Place, literal: ShapeLiteral, margin: float | None) -> str:
     size = shape.radius if isinstance(shape, Circle) else shape.width
     size += -margin if literal.negated else margin
     if size <= 0:
-        return _anywhere(place)
+        return _any_position(place)
     wider = _sized(shape, min(size, MAX_RADIUS) if place.earth else size)
     if literal.text.startswith("distance("):
         head, sign, _ = literal.text.rsplit(" ", 2) if not place.earth else _parts(literal.text)
@@ -146,7 +146,7 @@ def _sized(shape: Shape, size: float) -> Circle | Corridor:
     return Corridor(shape.along, size)
 
 
-def _anywhere(place: Place) -> str:
+def _any_position(place: Place) -> str:
     """Return the filter that matches all events with a position."""
     x, y = (name_text(coordinate.name) for coordinate in place.coordinates)
     return f"({x} is not null and {y} is not null)"

@@ -51,7 +51,7 @@ _PIECES = 8
 
 
 @jit
-def _apart(kind: int, n: F64, x: float, y: float) -> float:
+def _distance_of(kind: int, n: F64, x: float, y: float) -> float:
     """Return the distance from a plane segment, a great-circle segment, or a point."""
     if kind == _ELLIPSOID:
         return float(ellipsoid_distance(n[0], n[1], x, y))
@@ -68,7 +68,9 @@ def _apart(kind: int, n: F64, x: float, y: float) -> float:
 
 @jit
 def _at(n: F64, kind: int, path: F64, t: float) -> float:
-    return _apart(kind, n, path[0] + t * (path[2] - path[0]), path[1] + t * (path[3] - path[1]))
+    return _distance_of(
+        kind, n, path[0] + t * (path[2] - path[0]), path[1] + t * (path[3] - path[1])
+    )
 
 
 @jit

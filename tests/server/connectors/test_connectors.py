@@ -261,8 +261,8 @@ def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
                 assert (shown["gaps"], shown["missed"], shown["recreations"]) == (1, 10, 0)
                 assert "messages 20 to 29 were deleted" in shown["last_gap"]
                 assert (shown["state"], shown["failures"]) == ("running", 0)
-                said = exposition(service, None)[0].decode()
-                assert f'rangecast_source_missed_total{{source="{name}"}} 10.0' in said
+                error_text = exposition(service, None)[0].decode()
+                assert f'rangecast_source_missed_total{{source="{name}"}} 10.0' in error_text
             # and one that has more, under the same name, by now
             for done in admin.delete_topics(["lossy"]).values():
                 done.result()

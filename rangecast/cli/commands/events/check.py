@@ -85,13 +85,13 @@ def check(
         alternatives = [str(Filter(where, (box,))) for box in wanted.boxes]
         facts: dict[str, Any] = {"filter": str(wanted), "alternatives": alternatives}
         lines = [f"{counted(len(alternatives), 'alternative')}:"]
-        lines += [f"  {alternative}" for alternative in _some(alternatives)]
+        lines += [f"  {alternative}" for alternative in _first_few(alternatives)]
         if subscriptions is not None:
             boxes, where = one_set(run, subscriptions, where, None)
             wanted = Filter.parse(text, where)  # a snapshot has words of its own
             coverers = _coverers(boxes, wanted)
             facts |= {"covered_by": coverers, "subscriptions": boxes.rows}
-            listed = ", ".join(map(str, _some(coverers))) or "none"
+            listed = ", ".join(map(str, _first_few(coverers))) or "none"
             lines.append(f"covered by {listed} of {counted(boxes.rows, 'subscription')}")
         if events is not None:
             matched = _matched(run, events, wanted)
@@ -120,7 +120,7 @@ def _check_partition(path: Path, space: Path, options: BothOptions, plot: Path |
         if plot is not None:
             draw_partition(report, plot, where)
         lines = [report.summary() or "a partition: no gap, no overlap"]
-        lines += [f"  {text}" for text in _some([fault.text() for fault in report.faults])]
+        lines += [f"  {text}" for text in _first_few([fault.text() for fault in report.faults])]
         if not options.as_json:
             print("\n".join(lines))
         faults = [fault._asdict() for fault in report.faults]
@@ -130,7 +130,7 @@ def _check_partition(path: Path, space: Path, options: BothOptions, plot: Path |
         raise typer.Exit(1)
 
 
-def _some(texts: list[Any]) -> list[Any]:
+def _first_few(texts: list[Any]) -> list[Any]:
     """Return the first few of many items, and the number of the others."""
     more = len(texts) - _SHOWN
     return [*texts[:_SHOWN], f"... and {more:,} more"] if more > 0 else texts

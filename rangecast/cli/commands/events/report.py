@@ -60,7 +60,7 @@ def report(
         reads=[events, subscriptions, result, space], pictures=[output], options=options
     ) as run:
         where = run.space(space)
-        shown = _two(where, map_of)
+        shown = _map_attributes(where, map_of)
         source = run.events(events, where)  # a mistake in their header is reported first
         boxes, known = one_set(run, subscriptions, where, version)
         if known is not where:  # a snapshot has words of its own
@@ -101,7 +101,7 @@ def _of_version(path: Path, version: int | None) -> str:
     return f", version {version or Versions(path).latest()}" if has_versions(path) else ""
 
 
-def _two(space: Space, names: str | None) -> tuple[str, str] | None:
+def _map_attributes(space: Space, names: str | None) -> tuple[str, str] | None:
     """Return the two attributes of a map; reject anything but two ordered attributes."""
     from rangecast.errors import UsageError, did_you_mean
     from rangecast.model.attributes.base import Integer, Number

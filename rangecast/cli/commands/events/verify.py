@@ -107,11 +107,11 @@ def verified(
         source = run.events(events, fixed, again=next(times) > 0)
         yield from run.batches("reading events", source)
 
-    sets, rows = _judges(run, subscriptions, space, run.file(result), version)
+    sets, rows = _versions_to_verify(run, subscriptions, space, run.file(result), version)
     return compare(read, sets, rows, index=index, show=show)
 
 
-def _judges(
+def _versions_to_verify(
     run: Run, path: Path, space: Space, result: Path, version: int | None
 ) -> tuple[dict[int, tuple[Boxes, Space]], Iterator[pa.RecordBatch]]:
     """Return the subscription sets to verify a result with, by version, and the result's rows."""

@@ -218,12 +218,12 @@ def serve(
     need_server()
     from rangecast.cli.shared.output import counted
     from rangecast.server.connectors import sources
-    from rangecast.server.connectors.base import need
+    from rangecast.server.connectors.base import require_package
     from rangecast.server.demo import fleet, market
     from rangecast.server.http.connections import ConnectionLimits
     from rangecast.server.log_format import configure
     from rangecast.server.maintenance import Retention
-    from rangecast.server.process import Server, Settings, serve, spare_the_collector
+    from rangecast.server.process import Server, Settings, freeze_garbage_collector, serve
     from rangecast.server.state.tracks.options import load_space
 
     loaded = {path.stem: load_space(path) for path in space or []}
@@ -232,7 +232,7 @@ def serve(
         raise UsageError("two space files have the same name; rename one")
     configure(log_format, log_level)
     if log is not None:
-        need("kafka")
+        require_package("kafka")
     skips = on_failed_record == "skip"
     read = sources(nats, nats_source or [], kafka, kafka_source or [], skips=skips)
     if read and follow is not None:
@@ -263,7 +263,7 @@ def serve(
     )
 
     def ready(url: str, server: Server) -> None:
-        spare_the_collector()
+        freeze_garbage_collector()
         registry = server.service.core.registry
         where = f"in {data}" if data is not None else "in memory only (pass --data to store it)"
         where = where if log is None else f"in {log}"

@@ -91,12 +91,12 @@ def run(
     from rangecast.server import need_server
 
     need_server()
-    from rangecast.server.connectors.base import need
+    from rangecast.server.connectors.base import require_package
     from rangecast.server.log_format import configure
     from rangecast.server.shutdown import exit_after
     from rangecast.server.workers.worker import STOP_SECONDS, Worker, WorkerSettings
 
-    need("kafka")
+    require_package("kafka")
     configure(log_format, log_level)
     settings = WorkerSettings(
         log,
@@ -155,9 +155,9 @@ def verify(
     from rangecast.server import need_server
 
     need_server()
-    from rangecast.server.connectors.base import need
+    from rangecast.server.connectors.base import require_package
 
-    need("kafka")
+    require_package("kafka")
     from rangecast.server.verify.workers import verify_workers
     from rangecast.server.workers.worker import WorkerSettings
 

@@ -202,7 +202,7 @@ def merge(
         if bounding is not None:
             hulls = bounding_boxes(boxes, where, max_ranges)
             run.write(_filters(hulls, where), bounding)
-            details.append(_held_back(hulls, sample))
+            details.append(_hull_summary(hulls, sample))
         needless = None
         if redundant is not None:
             adds_nothing = pa.array(
@@ -273,7 +273,7 @@ def _filters(boxes: Boxes, space: Space) -> pa.Table:
     return pa.table({"id": boxes.ids, "filter": texts})
 
 
-def _held_back(hulls: Boxes, sample: Sample | None) -> str:
+def _hull_summary(hulls: Boxes, sample: Sample | None) -> str:
     """Return a sentence about the number of bounding boxes and their false positives."""
     from rangecast.cli.shared.output import counted
 

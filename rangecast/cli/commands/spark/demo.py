@@ -195,7 +195,7 @@ class _Demo:
             counted = counting.result()
             best = some_best(self.quotes, self.best, counted)
             self.write_page(session, counted, best)
-        self.tell(counted, best)
+        self.print_summary(counted, best)
 
     def generate(self, session: SparkSession) -> None:
         """Write the quotes with Spark."""
@@ -326,7 +326,7 @@ class _Demo:
 
         write_whole(self.output / _PAGE, match_page(report).encode())
 
-    def tell(self, counted: Tally, best: Sequence[EventRanking]) -> None:
+    def print_summary(self, counted: Tally, best: Sequence[EventRanking]) -> None:
         """Print a summary with tables."""
         from rich.console import Console
         from rich.table import Table

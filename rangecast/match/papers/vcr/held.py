@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool
 from rangecast.kernels.bundle import Bundle, edited
-from rangecast.match.shared.candidates import earlier_boxes, stand_alone
+from rangecast.match.shared.candidates import earlier_boxes, mark_disjoint
 from rangecast.model.boxes import Boxes
 
 
@@ -130,7 +130,7 @@ class HeldBoxes:
 
     def _alone(self, boxes: Boxes) -> Bool:
         alone = np.empty(len(boxes.lo), np.bool_)
-        stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
+        mark_disjoint(boxes.lo, boxes.hi, boxes.owner, alone)
         alone &= ~np.delete(boxes.mentions, self.axes, axis=1).any(axis=1)
         return alone
 

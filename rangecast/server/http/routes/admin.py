@@ -53,7 +53,7 @@ async def ready(request: Request) -> Response:
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format: of your tenant, or of all to an admin."""
-    text, kind = exposition(request.app.state.service, _whose(request))
+    text, kind = exposition(request.app.state.service, _tenant_of(request))
     return Response(text, media_type=kind)
 
 
@@ -66,13 +66,13 @@ async def links() -> Any:
 @router.get("/v1/status")
 async def status(request: Request) -> Any:
     """Return the state of your tenant, or of all to an admin."""
-    tenant = _whose(request)
+    tenant = _tenant_of(request)
     service: Service = request.app.state.service
     limits = {"body_bytes": MAX_BODY_BYTES, "events_per_request": MAX_EVENTS}
     return status_of(service, tenant) | {"limits": limits}
 
 
-def _whose(request: Request) -> str | None:
+def _tenant_of(request: Request) -> str | None:
     caller = allowed(request, "read")
     return None if "admin" in caller.scopes else caller.tenant
 

@@ -174,7 +174,7 @@ def _checked(
         checked = checked._replace(rejected=checked.rejected + broken)
     else:
         checked = _edits_of_json(caller, entry, core.clock, body, is_patch=is_patch)
-    checked = _each_once(checked)
+    checked = _reject_duplicates(checked)
     space = TentativeSpace(entry.space)
     texts = [edit.filter for edit in checked.edits]
     boxes, wrong = core.quotas.read_many(caller.tenant, texts, space)
@@ -187,7 +187,7 @@ def _checked(
     return checked._replace(rejected=sorted(checked.rejected)), read
 
 
-def _each_once(bulk_edits: BulkEdits) -> BulkEdits:
+def _reject_duplicates(bulk_edits: BulkEdits) -> BulkEdits:
     """Reject rows that repeat the id of an earlier row."""
     first: dict[str, int] = {}
     again = {

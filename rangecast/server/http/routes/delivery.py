@@ -115,7 +115,7 @@ def _asked(request: Request, scope: str, name: str) -> tuple[Core, Consumer]:
 
 def _webhook(request: Request, consumer: Consumer) -> Webhook:
     deliveries: Deliveries = request.app.state.deliveries
-    delivery = deliveries.one_off(consumer)
+    delivery = deliveries.separate_delivery(consumer)
     if not isinstance(delivery, Webhook):
         raise RequestError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
     return delivery

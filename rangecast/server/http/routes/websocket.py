@@ -274,7 +274,7 @@ class Session:
         lineage = self._core.lineage
         kind = b"lists" if isinstance(listener.consumer.source, BoardEntry) else b"match"
         mine = b'"consumer":%s,' % _encode(name)
-        async with self._told():
+        async with self._report_read_error():
             while not listener.is_closed:
                 await self._has_credit.wait()
                 limit = TAKEN if self._credit is None else min(TAKEN, self._credit)
@@ -309,7 +309,7 @@ class Session:
                     )
 
     @contextlib.asynccontextmanager
-    async def _told(self) -> AsyncIterator[None]:
+    async def _report_read_error(self) -> AsyncIterator[None]:
         """Report a read error to the client, and close the connection."""
         try:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):

@@ -37,7 +37,7 @@ class Notices:
         if saved is not None:
             self._whose = {one: (consumer, score) for one, consumer, score in saved["whose"]}
             self._consumers = dict(saved["consumers"])
-            self._tidy()
+            self._drop_finished()
 
     def saved(self) -> SavedNotices | None:
         """Return the state for a new instance; `None` if there never was a policy."""
@@ -66,7 +66,7 @@ class Notices:
             self._whose[version.id] = version.consumer, version.score
         self._assign(version, consumer)
         derived = self._derived(self._notifier.set_policy(version.id, policy))
-        self._tidy()
+        self._drop_finished()
         return derived
 
     def _assign(self, version: Version, consumer: str | None) -> None:
@@ -79,7 +79,7 @@ class Notices:
             return []
         self._notifier.set_consumer(subscription, None)
         derived = self._derived(self._notifier.set_policy(subscription, None))
-        self._tidy()
+        self._drop_finished()
         return derived
 
     def put_consumer(self, put: ConsumerPolicy, versions: Sequence[Version]) -> list[Derived]:
@@ -101,7 +101,7 @@ class Notices:
             if policy is not None:
                 self._whose[version.id] = version.consumer, version.score
             self._assign(version, put.name if policy is not None else None)
-        self._tidy()
+        self._drop_finished()
         return derived
 
     def take(self, transitions: list[Transition], watermark: datetime | None) -> list[Derived]:
@@ -112,7 +112,7 @@ class Notices:
             found += self._notifier.advance(watermark)
         derived = self._derived(found)
         if any(one.window is not None for one in found):
-            self._tidy()
+            self._drop_finished()
         return derived
 
     def is_due(self, moment: int) -> bool:
@@ -138,7 +138,7 @@ class Notices:
         scores = [self._whose[name][1] for name in names]
         return self._consumers[str(found.consumer)], max(scores, default=0.0)
 
-    def _tidy(self) -> None:
+    def _drop_finished(self) -> None:
         notifier = self._notifier
         self._whose = {
             one: facts

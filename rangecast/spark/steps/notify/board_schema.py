@@ -23,7 +23,7 @@ from rangecast.model.space import Space
 from rangecast.notify.choose import board_tables
 from rangecast.notify.new_interests import NewInterests, Regions
 from rangecast.notify.tables import BoardTables
-from rangecast.spark.columns import need, reject_dots, reject_unknown
+from rangecast.spark.columns import reject_dots, reject_unknown, require_columns
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class BoardSchema:
     def check_interests(self, frame: DataFrame, what: str, more: Sequence[str] = ()) -> None:
         """Reject missing and unknown columns of interests."""
         needed = ("id", "position_lo", "position_hi") if self.space is None else ("id",)
-        need(frame, (*needed, *more), what)
+        require_columns(frame, (*needed, *more), what)
         known = [*self._interest[:1], *more, *self._interest[1:]]
         reject_unknown(frame, known, what)
         reject_dots(frame.columns)
@@ -65,7 +65,7 @@ class BoardSchema:
     def objects(self, frame: DataFrame) -> pa.Table:
         """Return the objects of a DataFrame, in order of arrival."""
         columns = ("id", *self.places, "value")
-        need(frame, columns, "objects")
+        require_columns(frame, columns, "objects")
         reject_unknown(frame, (*columns, "seq", "arrival"), "objects")
         reject_dots(frame.columns)
         came = [name for name in ("seq", "arrival") if name in frame.columns]
@@ -95,7 +95,7 @@ class BoardSchema:
             for batch in batches:
                 bad = CollectedRows()
                 interests = self.read(pa.Table.from_batches([batch]), "interests", bad, k)
-                wrong = [worded(*rejection) for rejection in bad.kept]
+                wrong = [error_as_text(*rejection) for rejection in bad.kept]
                 yield from boxes_of(interests, k, kind, wrong).to_batches()
 
         schema = f"id {kind}, point array<double>, k int, boxes int, error string"
@@ -107,7 +107,7 @@ def id_type(kind: str) -> pa.DataType:
     return pa.string() if kind == "string" else pa.int64()
 
 
-def worded(wrong: RejectedRow, data: Any) -> str:
+def error_as_text(wrong: RejectedRow, data: Any) -> str:
     """Return the error of a row as text."""
     return f"column {wrong.column!r}: {wrong.reason}; given: {data}"
 

@@ -23,7 +23,12 @@ from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
 from rangecast.notify.new_interests import NewInterests
-from rangecast.spark.steps.notify.board_schema import BoardSchema, box_table, points_of, worded
+from rangecast.spark.steps.notify.board_schema import (
+    BoardSchema,
+    box_table,
+    error_as_text,
+    points_of,
+)
 from rangecast.spark.steps.notify.buckets import State, Work
 from rangecast.spark.steps.notify.open_bucket import Entries, OpenBucket, cut
 
@@ -63,7 +68,7 @@ def checked_edits(rows: pa.Table, board: Board, board_schema: BoardSchema) -> In
     bad = CollectedRows()
     interests = board_schema.read(new, "edits of interests", bad, board.k)
     for one in bad.kept:
-        raise _rejected(worded(*one))
+        raise _rejected(error_as_text(*one))
     return InterestEdits(gone, interests)
 
 

@@ -59,7 +59,7 @@ from rangecast.notify.messages import Messages
 from rangecast.notify.new_interests import NewInterests
 from rangecast.notify.tables import Change, ObjectColumns, message_rows
 from rangecast.spark.client_query import ClientQuery
-from rangecast.spark.columns import arrow_ids, id_kind, need, reject_dots, reject_unknown
+from rangecast.spark.columns import arrow_ids, id_kind, reject_dots, reject_unknown, require_columns
 from rangecast.spark.session import is_connect, parallelism
 from rangecast.spark.steps.notify.board_schema import BoardSchema, interests_of
 from rangecast.spark.steps.notify.buckets import (
@@ -152,7 +152,7 @@ class TopKLists:
         initial = self.folder / "given"
         strips, several = sorted_strips(initial, boxes, self._most)
         make = bucket_maker(self.folder, board)
-        made = self._on_each(strips, _done(make), "done string").collect()
+        made = self._run_on_workers(strips, _done(make), "done string").collect()
         found = [json.loads(row["done"]) for row in made]
         buckets = sorted(Bucket.of(bucket) for bucket, _ in found)  # by start, and then by bounds
         self._check_shared(buckets)
@@ -346,7 +346,7 @@ class TopKLists:
             return [number, *OpenBucket(folder, state.buckets[number], k).deliver(arrival, y, tile)]
 
         buckets, works = list(state.buckets), [Work()]
-        for row in self._on_each(reached, _done(deliver), "done string").collect():
+        for row in self._run_on_workers(reached, _done(deliver), "done string").collect():
             number, bucket, work = json.loads(row["done"])
             buckets[number] = Bucket.of(bucket)
             works.append(work)
@@ -372,7 +372,7 @@ class TopKLists:
         state.commit(self.folder)
         sweep(self.folder, state.files() | (before.files() if before else set()))
 
-    def _on_each(
+    def _run_on_workers(
         self, items: Sequence[Any], task: Callable[[Any], pa.RecordBatch], schema: str
     ) -> DataFrame:
         """Run a task for each item on the workers; return the results."""
@@ -394,7 +394,7 @@ class TopKLists:
         state = self._state
         schema = f"interest {state.id}, k int, rank int, arrival bigint, value double"
         folder, k = self.folder, self._k
-        entries = self._on_each(
+        entries = self._run_on_workers(
             state.buckets, lambda bucket: _shown(OpenBucket(folder, bucket, k)), schema
         )
         if state.several:  # the best of the lists of its boxes, each object once
@@ -409,7 +409,7 @@ class TopKLists:
         return rows.select("interest", "rank", "object", *places, "value")
 
     def _check_updates(self, updates: DataFrame) -> None:
-        need(updates, ("seq", "id", "value"), "updates")
+        require_columns(updates, ("seq", "id", "value"), "updates")
         reject_unknown(updates, ("seq", "id", "value", *self._board_schema.places), "updates")
         reject_dots(updates.columns)
 

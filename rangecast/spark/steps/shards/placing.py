@@ -117,7 +117,7 @@ def place(sample: Boxes, wanted: int) -> ShardAssignment:
     """Plan about `wanted` shards from a sample of the subscriptions."""
     lo, hi = hulls(sample)
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
-    bounds = tuple(_some(np.sort(value[np.isfinite(value)])) for value in values)
+    bounds = tuple(_evenly_spaced(np.sort(value[np.isfinite(value)])) for value in values)
     ranks = _ranks(bounds, lo, hi)
     whole, shards = _cut(ranks, max(1, wanted), 0, mixed=True)
     return ShardAssignment(bounds, whole, shards)
@@ -200,7 +200,7 @@ def hulls(boxes: Boxes) -> tuple[F64, F64]:
     return lo, hi
 
 
-def _some(values: F64) -> F64:
+def _evenly_spaced(values: F64) -> F64:
     """Return at most `_BOUNDS` evenly spaced elements of ascending values."""
     if len(values) <= _BOUNDS:
         return values

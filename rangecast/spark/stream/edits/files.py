@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rangecast.errors import RejectedRow, RejectedRowError
 from rangecast.model.io.atomic import atomic_file
 from rangecast.model.io.records import REMEDY
-from rangecast.spark.columns import need
+from rangecast.spark.columns import require_columns
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
 from rangecast.spark.stream.batch import BatchOutcome, Unread, unknown
@@ -48,7 +48,7 @@ class EditsRunner:
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Check the columns of edits before anything runs."""
-        need(events, ("id", "op", "filter"), "edits")
+        require_columns(events, ("id", "op", "filter"), "edits")
         if self._rejected_sink is not None:
             self._rejected_sink.check(session)
 

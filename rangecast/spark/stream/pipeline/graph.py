@@ -94,7 +94,7 @@ def graph_of(settings: Settings) -> Graph:
     for index, set_ in enumerate(settings.subscriptions):
         if set_.edits_source is not None:
             at = f"subscriptions[{index}].edits_source"
-            _chosen(at, set_.edits_source, list(sources), (), "a source")
+            _resolve_name(at, set_.edits_source, list(sources), (), "a source")
     graph = Graph(sources, sets, {})
     for index, step in enumerate(settings.step):
         graph.nodes[step.called] = _node(graph, f"step[{index}]", step)
@@ -113,24 +113,28 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
     of: str | None = None
     if isinstance(step, CoverStep | MergeStep):
         some = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
-        takes = _chosen(f"{at}.input", step.input, some, list(graph.sets), "a set")
+        takes = _resolve_name(f"{at}.input", step.input, some, list(graph.sets), "a set")
     else:
         feeding = {set_.edits_source for set_ in graph.sets.values()}
         events = [name for name in graph.sources if name not in feeding]
         is_whole = isinstance(step, NotifyStep | TrackStep)
         some = events if is_whole else events + above(FilterStep)
-        takes = _chosen(f"{at}.input", step.input, some, events, "a source")
+        takes = _resolve_name(f"{at}.input", step.input, some, events, "a source")
     if isinstance(step, MatchStep | RankStep | TrackStep):
         sets = list(graph.sets)
         some = sets if isinstance(step, TrackStep) else sets + above(CoverStep)
-        of = _chosen(f"{at}.subscriptions", step.subscriptions, some, sets, "a set")
+        of = _resolve_name(f"{at}.subscriptions", step.subscriptions, some, sets, "a set")
     elif isinstance(step, FilterStep):
         some = above(MergeStep)
-        of = _chosen(f"{at}.summary", step.summary, some, some, "a step of type 'merge' above it")
+        of = _resolve_name(
+            f"{at}.summary", step.summary, some, some, "a step of type 'merge' above it"
+        )
     return Node(step, takes, of, [])
 
 
-def _chosen(at: str, text: str | None, some: Sequence[str], usual: Sequence[str], what: str) -> str:
+def _resolve_name(
+    at: str, text: str | None, some: Sequence[str], usual: Sequence[str], what: str
+) -> str:
     """Return the given name, or the only one that fits."""
     if text is None:
         if len(usual) == 1:
@@ -146,7 +150,7 @@ def _chosen(at: str, text: str | None, some: Sequence[str], usual: Sequence[str]
 def _sink_of(graph: Graph, at: str, sink: AnySink) -> str:
     used = {name for node in graph.nodes.values() for name in (node.takes, node.of)}
     ends = [name for name in graph.nodes if name not in used]
-    return _chosen(f"{at}.input", sink.input, list(graph.nodes), ends, "a step")
+    return _resolve_name(f"{at}.input", sink.input, list(graph.nodes), ends, "a step")
 
 
 def _problems(graph: Graph, settings: Settings) -> Iterator[str]:

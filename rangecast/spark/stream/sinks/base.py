@@ -148,7 +148,7 @@ class _Batches(Sink):
     def has(self, number: int) -> bool:
         return self._batches.is_committed(number)
 
-    def _settled(self, columns: StructType, batch: Batch) -> StructType:
+    def _settled_columns(self, columns: StructType, batch: Batch) -> StructType:
         """Return the columns with ids of the sink's type; reject columns that changed."""
         self.check_columns(columns)
         wanted = with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
@@ -180,7 +180,7 @@ class Folder(_Batches, FileSink):
 
     def target(self, columns: StructType, batch: Batch) -> Target:
         staged = LocalFolder(str(self._batches.stage(batch.number).absolute()))
-        wanted = self._settled(columns, batch)
+        wanted = self._settled_columns(columns, batch)
         return Target(staged, wanted, self._partition_by, name=self.name, by_folder=True)
 
     def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
@@ -216,7 +216,7 @@ class JsonFolder(_Batches):
     """
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
-        columns = self._settled(rows.schema, batch)
+        columns = self._settled_columns(rows.schema, batch)
         rows = rows.select([F.col(f"`{column.name}`").cast(column.dataType) for column in columns])
         staged = self._batches.stage(batch.number)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
