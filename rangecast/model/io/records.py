@@ -215,8 +215,8 @@ class Records:
                 rows.take_ids(column, self.id_type)
                 if self._unique:
                     for index, first in duplicates.find(batch, rows.ids, rows.good.copy()):
-                        seen = self._row_location(batch, index, first)
-                        reason = f"duplicate id (first seen in {seen})"
+                        earlier = self._row_location(batch, index, first)
+                        reason = f"duplicate id (first seen in {earlier})"
                         rows.reject(index, "id", reason, "give each row a unique id")
             yield rows
 

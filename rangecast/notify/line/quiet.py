@@ -18,7 +18,7 @@ from rangecast.kernels.bundle import opened
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.line.objects_line import Line
-from rangecast.notify.line.staircase import Scratch, look_around, steps_of, tile_difference
+from rangecast.notify.line.staircase import Scratch, fill_lists, steps_of, tile_difference
 from rangecast.notify.line.tree import NONE, Frontier, Rectangle, Tree, advance, search
 
 _LEAST = np.iinfo(np.int64).min
@@ -36,7 +36,7 @@ def _is_listed(
 ) -> bool:
     """Whether the object at place p would be in some list, if its value were y or less than now."""
     x = line.x[p]
-    look_around(line, x, y, line.arrival[p], k, scratch)
+    fill_lists(line, x, y, line.arrival[p], k, scratch)
     steps = steps_of(scratch, k, scratch.steps)
     tiles = tile_difference(x, scratch.steps, steps, scratch.other, 0, scratch.tiles)
     for t in range(tiles):
