@@ -261,7 +261,7 @@ def test_options_that_make_no_sense_are_rejected(cli, data):
         ),
         (
             ("merge", *SPACE, *COMMANDS, "--max-ranges", 9, "--weighting-events", "e.csv"),
-            "--weighting-events isn't",
+            "--weighting-events can't be combined",
         ),
     ]:
         assert said in cli(*command, cwd=folder, code=2).stderr

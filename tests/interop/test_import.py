@@ -242,7 +242,7 @@ def test_operators_on_texts_are_exact_on_texts():
         ({"a": [10**400]}, "a", "takes a string, a number"),
         ({"a": [{"anything-but": {"numeric": 1}}]}, "a", "anything-but takes one operator"),
         ({"a": [{"numeric": [">", 5, "<", 3]}]}, "", "can never match"),
-        ({"id": ["x"]}, "id", "a reserved column of files"),
+        ({"id": ["x"]}, "id", "a column reserved in files"),
         ({"a": [1], "a_lo": [2]}, "a_lo", "a column of attribute 'a'"),
         (
             {"a": [1], "b": [{"exists": True}, True], "$or": [{"b": ["x"]}]},

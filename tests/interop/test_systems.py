@@ -92,7 +92,7 @@ def test_ranges_hold_where_they_held(tmp_path):
         ("{[1,5)", "takes a range such as"),
         ("{[1,5),}", "takes a range such as"),
         ("[a,b)", "a number or a timestamp"),
-        ("[1,2026-01-01)", "of two types"),
+        ("[1,2026-01-01)", "have different types"),
         ("[5,1]", "can never match"),
         ("[nan,)", "a number or a timestamp"),
     ],

@@ -197,7 +197,7 @@ def test_what_the_package_offers():
         "Output",
         "Server",
         "Servers",
-        "Walks",
+        "QueryCounts",
     ]
     assert notify.Board is Board
     assert all(hasattr(notify, name) for name in dir(notify))

@@ -358,5 +358,5 @@ def test_a_fetch_of_nats_that_brings_nothing_is_no_failure(
 
 
 def test_an_error_without_words_is_named() -> None:
-    assert bus.said(TimeoutError()) == "TimeoutError"
-    assert bus.said(TimeoutError("late")) == "late"
+    assert bus.error_text(TimeoutError()) == "TimeoutError"
+    assert bus.error_text(TimeoutError("late")) == "late"

@@ -209,8 +209,8 @@ def _fill_up_and_free(http: httpx.Client, ballast: Path, acked: dict[int, int]) 
 def test_the_garbage_collector_spares_what_stays() -> None:
     asked = """
 import gc
-from rangecast.server.process import spare_the_collector
-spare_the_collector()
+from rangecast.server.process import freeze_garbage_collector
+freeze_garbage_collector()
 kept = gc.get_freeze_count()
 gc.collect()
 print(kept, gc.get_freeze_count() == kept, len(gc.get_objects()))

@@ -77,7 +77,7 @@ def test_any_error_of_a_frame_ends_its_link_alone(
         with neighbour(hub) as socket:
             digest = greeted(socket).space
             told(socket)
-        monkeypatch.setattr(BrokerRunner, "_understood", broken)
+        monkeypatch.setattr(BrokerRunner, "_decoded_frame", broken)
         hello = Hello(broker="stranger", incarnation=2, space=digest)
         frame = EventsFrame(
             origin="far/1", after=0, upto=1, numbers=[1], ids=[], points=b"", texts=[b"{}"]

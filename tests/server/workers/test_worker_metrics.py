@@ -107,7 +107,7 @@ class Tail:
     def end(self) -> int:
         return 1
 
-    def some(self, seconds: float) -> list[Unit]:
+    def next_units(self, seconds: float) -> list[Unit]:
         self.at, units, self._units = 1, self._units, []
         return units
 
