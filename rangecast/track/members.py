@@ -188,6 +188,12 @@ class Subscriptions:
         self.is_plain = not (has_second or self.longest_gap or self._schedules or self._accuracy)
         """Whether only filters are to be matched."""
 
+    def shortest_timer(self, silence: int) -> int | None:
+        """Return the shortest timer of all rules and of silence, in microseconds."""
+        others = [silence, self.longest_gap]
+        lengths = np.concatenate([self.rules.confirm, self.rules.dwell, others])
+        return int(lengths[lengths > 0].min()) if (lengths > 0).any() else None
+
     def match_one(self, point: F64) -> I64:
         """Return the numbers of the subscriptions that match one event, ascending; requires
         `is_plain`.

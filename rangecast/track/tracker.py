@@ -10,7 +10,7 @@ and use its engine meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from rangecast.track.rules import Rule, check_rule
 from rangecast.track.saved import TrackerState, load_tracker, save_tracker
 from rangecast.track.state import State
 from rangecast.track.transitions import KINDS, REASONS, Transition, Transitions, joined
-from rangecast.track.waiting import Batch, due, followed, no_events
+from rangecast.track.waiting import Batch, Single, Waiting
 
 _MIN_PRUNED = 4096
 """Subscriptions in use up to which none is looked for that is no longer."""
@@ -92,7 +92,7 @@ class Tracker:
         self._accuracy = None if accuracy is None else Accuracy(space, accuracy)
         self._set = Subscriptions(engine, default, rules or {}, self._accuracy)
         self._state = State()
-        self._waiting = no_events()
+        self._waiting = Waiting()
         self._kind: type | None = None
         self._newest = self._watermark = NEVER
         self._next_timer = NEVER
@@ -125,7 +125,7 @@ class Tracker:
     @property
     def waiting(self) -> int:
         """Number of events waiting for earlier ones."""
-        return len(self._waiting.times)
+        return len(self._waiting)
 
     @property
     def watermark(self) -> datetime | None:
@@ -135,10 +135,7 @@ class Tracker:
     @property
     def memory(self) -> int:
         """Size of the state in bytes: objects, stays and waiting events."""
-        keys, times, ids, matched, points = self._waiting
-        waiting = keys.nbytes + times.nbytes + ids.nbytes + points.nbytes
-        waiting += sum(array.nbytes for array in matched)
-        return self._state.memory + int(waiting)
+        return self._state.memory + self._waiting.nbytes
 
     def inside(self, key: Id) -> list[Id]:
         """Return the subscriptions that an object is inside, in order of arrival."""
@@ -173,18 +170,16 @@ class Tracker:
         parts = self._take_edits()
         point = encode_event(values, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
         known = event.get("id")
-        is_plain = self._lateness is None and self._set.is_plain
-        if is_plain and isinstance(key, str | int) and not isinstance(key, bool):
-            transitions = self._take_one(
-                key, point, known if isinstance(known, str | int) else None
-            )
+        if self._set.is_plain and isinstance(key, str | int) and not isinstance(key, bool):
+            id_ = known if isinstance(known, str | int) else None
+            transitions = self._take_one(key, point, id_)
             return [*joined(parts), *transitions] if parts else transitions
         ids = pa.array([known if isinstance(known, str | int) else None])
         radii = self._radii(pa.array([radius]))
         return [*joined([*parts, *self._take(pa.array([key]), point[None], ids, radii)])]
 
     def _take_one(self, key: Id, point: F64, known: Id | None) -> list[Transition]:
-        """Like `_take`, for one event, without lateness, and with plain rules only."""
+        """Like `_take`, for one event and with plain rules only."""
         self._check_kind(int if isinstance(key, int) else str, key)
         time = float(point[self._axis])
         if not math.isfinite(time):
@@ -192,22 +187,42 @@ class Tracker:
             return []
         at = int(time)
         self._newest = max(self._newest, at)
-        if at < self._watermark:
+        watermark = self._watermark
+        if self._lateness is not None:
+            watermark = max(watermark, self._newest - self._lateness)
+        if at < watermark:
             self._late += 1
             return []
-        text = str(key).encode()
-        arguments = text, at, self._set.match_one(point), self._set.rules, self._silence
-        slot, out, count = self._state.apply_one(*arguments, inside=self._inside)
-        transitions = []
-        for row in range(count):
-            (id_,) = self._set.ids(out.subscription[row : row + 1])
-            kind, reason = KINDS[out.kind[row]], REASONS[out.reason[row]]
-            moments = moment_of(int(out.at[row])), moment_of(int(out.since[row]))
-            event = known if out.event[row] >= 0 else None
-            number = int(out.number[row])
-            transitions.append(Transition(key, id_, kind, *moments, event, reason, number))
-        if self._watermark != NEVER:
-            self._state.forget(self._forgotten(), np.array([slot]))
+        numbers = self._set.match_one(point)
+        if self._lateness is None:
+            return self._apply_singles([Single(at, 0, key, known, numbers)])
+        self._waiting.add_one(at, key, known, numbers)
+        if watermark == self._watermark:
+            return []
+        due = self._waiting.take_singles(watermark)
+        if due is None:
+            return [*joined(self._move(watermark))]
+        self._watermark = watermark
+        transitions = self._apply_singles(due)
+        return transitions + [one for part in self._run_timers(watermark) for one in part]
+
+    def _apply_singles(self, events: Sequence[Single]) -> list[Transition]:
+        """Like `_apply`, for a few events and with plain rules only."""
+        transitions, slots = [], []
+        rules, silence = self._set.rules, self._silence
+        for at, _, key, known, numbers in events:
+            arguments = str(key).encode(), at, numbers, rules, silence
+            slot, out, count = self._state.apply_one(*arguments, inside=self._inside)
+            slots.append(slot)
+            for row in range(count):
+                (id_,) = self._set.ids(out.subscription[row : row + 1])
+                kind, reason = KINDS[out.kind[row]], REASONS[out.reason[row]]
+                moments = moment_of(int(out.at[row])), moment_of(int(out.since[row]))
+                event = known if out.event[row] >= 0 else None
+                number = int(out.number[row])
+                transitions.append(Transition(key, id_, kind, *moments, event, reason, number))
+        if self._watermark != NEVER and slots:
+            self._state.forget(self._forgotten(), np.array(slots))
         self._prune()
         return transitions
 
@@ -253,15 +268,7 @@ class Tracker:
         return [self.key] if self._accuracy is None else [self.key, self._accuracy.column]
 
     def _radii(self, given: pa.Array) -> F64 | None:
-        """Return the accuracy of events; an event without one is exact."""
-        if self._accuracy is None:
-            return None
-        try:
-            radii: F64 = given.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-            return np.nan_to_num(radii)
-        except pa.ArrowInvalid:
-            column = self._accuracy.column
-            raise UsageError(f"{column!r} must be numeric; given: {given.type}") from None
+        return None if self._accuracy is None else self._accuracy.radii(given)
 
     def advance(self, moment: Any) -> Transitions:
         """Advance event time to a moment: no earlier event will arrive.
@@ -275,9 +282,7 @@ class Tracker:
         micros = micros_of(moment)
         if micros <= self._watermark:
             return False
-        return bool((self._waiting.times < micros).any()) or (
-            self._state.stays > 0 and micros > self._next_timer
-        )
+        return self._waiting.is_due(micros) or (self._state.stays > 0 and micros > self._next_timer)
 
     def flush(self) -> Transitions:
         """Advance event time past the newest event, so that no event waits any more."""
@@ -299,7 +304,8 @@ class Tracker:
             self._next_timer = NEVER
         if edits is None:
             return []
-        self._waiting = self._waiting.without(edits.removed)
+        if len(edits.removed):
+            self._waiting = self._waiting.without(edits.removed)
         out = self._state.edit(edits.removed, edits.edited)
         return [self._named(out, None)]
 
@@ -328,7 +334,7 @@ class Tracker:
         batch = Batch(texts.take(taken), micros[rows], ids.take(taken), matched, kept)
         if self._lateness is None:
             return [self._apply(batch)]
-        self._waiting = followed(self._waiting, batch)
+        self._waiting.add(batch)
         return self._move(max(self._watermark, int(self._behind(np.array([self._newest]))[0])))
 
     def _behind(self, newest: I64) -> I64:
@@ -341,13 +347,20 @@ class Tracker:
         """Advance the watermark: apply the events before it, then run the timers that are due."""
         parts = []
         self._watermark = watermark
-        batch, self._waiting = due(self._waiting, watermark)
+        batch = self._waiting.take(watermark)
         if len(batch.times):
             parts.append(self._apply(batch))
+        return parts + self._run_timers(watermark)
+
+    def _run_timers(self, watermark: int) -> list[Transitions]:
+        """Run the timers of all objects that are due before the watermark."""
+        parts = []
         if watermark > self._next_timer:
             out, following = self._state.run_timers(watermark, self._set.rules, self._silence)
             parts.append(self._named(out, None))
-            self._next_timer = min(following, watermark + self._shortest())
+            shortest = self._set.shortest_timer(self._silence)
+            shortest = FAR - max(watermark, 0) if shortest is None else shortest
+            self._next_timer = min(following, watermark + shortest)
             self._state.forget(self._forgotten())
         return parts
 
@@ -370,21 +383,13 @@ class Tracker:
     def _prune(self) -> None:
         """Forget subscriptions that no object is inside of, once there are many."""
         if len(self._set) > self._pruned:
-            in_use = [self._state.subscriptions(), self._waiting.matched.subscription]
+            in_use = [self._state.subscriptions(), self._waiting.subscriptions()]
             self._set.keep(np.unique(np.concatenate(in_use)))
             self._pruned = max(2 * len(self._set), _MIN_PRUNED)
 
     @property
     def _silence(self) -> int:
         return -1 if self._after is None else self._after
-
-    def _shortest(self) -> int:
-        """Return the shortest timer in microseconds."""
-        rules = self._set.rules
-        others = [self._silence, self._set.longest_gap]
-        lengths = np.concatenate([rules.confirm, rules.dwell, others])
-        lengths = lengths[lengths > 0]
-        return int(lengths.min()) if len(lengths) else FAR - max(self._watermark, 0)
 
     def _forgotten(self) -> int:
         """Return the moment before which objects without later events may be forgotten."""
@@ -435,10 +440,8 @@ class Tracker:
 
     def saved(self) -> TrackerState:
         """Return a copy of the state, the waiting events and all settings."""
-        content = self._state.content()
-        numbers = np.unique(
-            np.concatenate([content.subscription, self._waiting.matched.subscription])
-        )
+        content, waiting = self._state.content(), self._waiting.whole()
+        numbers = np.unique(np.concatenate([content.subscription, waiting.matched.subscription]))
         settings = {
             "key": self.key,
             "time": self.time,
@@ -460,7 +463,7 @@ class Tracker:
         gone, edited = self._set.pending(numbers)
         content.flags[np.isin(content.subscription, edited)] |= EDITED
         ids = self._set.ids(numbers)
-        return TrackerState(content, self._waiting, numbers, ids, gone, settings, progress)
+        return TrackerState(content, waiting, numbers, ids, gone, settings, progress)
 
     @classmethod
     def open(cls, path: str | Path, engine: Engine) -> Tracker:
@@ -487,7 +490,7 @@ class Tracker:
             flags = content.flags | np.where(np.isin(content.subscription, changed), EDITED, 0)
             content = content._replace(flags=flags.astype(np.uint8))
         tracker._state = State(content)
-        tracker._waiting = waiting
+        tracker._waiting = Waiting(waiting)
         tracker._newest, tracker._watermark = progress["newest"], progress["watermark"]
         tracker._late, tracker._incomplete = progress["late"], progress["incomplete"]
         tracker._state.count_repeated(progress["repeated"])

@@ -113,7 +113,7 @@ class OpensAsNew(Tracker):
     @classmethod
     def open(cls, path, engine):
         tracker = super().open(path, engine)
-        tracker._waiting = waiting.no_events()
+        tracker._waiting = waiting.Waiting()
         return tracker
 
 

@@ -163,7 +163,7 @@ def test_rules_and_policies_of_a_file(tmp_path: Path, cli: Any):
         ("[rule]\nfr = 1", "table 'rule'"),
         ("[rules.high]\nfor = 'soon'", "must be a length of time"),
         ("[policy]\ndigest = 1", "table 'policy'"),
-        ("rules = 1", "'rules' is a table of tables"),
+        ("rules = 1", "'rules' must be a table of tables"),
         ("accuracy = {value = 'nope'}", "events have no such column"),
         ("[rule]\ndwell = '1 min'", "both set the rule of all subscriptions"),
     ],

@@ -147,8 +147,10 @@ class Matching:
     ) -> None:
         """Add messages for transitions that are now in the log."""
         written.tracks.written(written.derived, first)
-        for seq, transition in enumerate(written.derived, first):
-            if is_wanted(transition.consumer):
+        consumers = {transition.consumer for transition in written.derived}
+        wanted = {consumer for consumer in consumers if is_wanted(consumer)}
+        for seq, transition in enumerate(written.derived, first) if wanted else ():
+            if transition.consumer in wanted:
                 event = written.lines.get(transition.seq, b"null")
                 messages[transition.consumer].add(TransitionMessage.of(seq, transition, event))
 

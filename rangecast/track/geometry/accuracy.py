@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I64
@@ -58,6 +59,14 @@ class Accuracy:
     def definition(self) -> dict[str, str]:
         """Return the accuracy as plain data."""
         return {self.name: self.column}
+
+    def radii(self, given: pa.Array) -> F64:
+        """Return the accuracy of events; an event without one is exact."""
+        try:
+            radii: F64 = given.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+            return np.nan_to_num(radii)
+        except pa.ArrowInvalid:
+            raise UsageError(f"{self.column!r} must be numeric; given: {given.type}") from None
 
     def unsure(self, extents: Extents, points: F64, radii: F64) -> tuple[I64, I64]:
         """Return the pairs of an event and a subscription that it is unsure of."""

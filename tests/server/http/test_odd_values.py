@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import logging
+import math
 from urllib.parse import quote
 
 import pytest
 
+from rangecast import Timestamp
+from rangecast.server.encoding import _moments
 from rangecast.server.log_format import JsonLines, TextLines, printable
 from tests.support.server.serving import run, serving
 from tests.support.spoken import Spoken
@@ -132,3 +136,22 @@ def test_a_request_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> N
     run(work)
     (record,) = [one for one in caplog.records if one.name == "rangecast.requests"]
     assert len(TextLines().format(record).splitlines()) == 1
+
+
+def test_moments_of_columns_are_those_of_single_values():
+    """Arrow reads the usual forms of timestamps; each has the value that Python finds."""
+    attribute, accepted = Timestamp("at"), 0
+    days = ("2026-01-31", "20260131", "2024-02-29", "2026-1-31", "9999-12-31", "2026-031")
+    clocks = ("09", "09:00", "09:00:00", "09:00:00.5", "09:00:00.123456", "24:00:00", "")
+    zones = ("Z", "z", "+01", "+0100", "-01:00", "+23:59", "+24:00", "", " Z")
+    for day, gap, clock, zone in itertools.product(days, ("T", " ", ""), clocks, zones):
+        text = f"{day}{gap}{clock}{zone}"
+        try:
+            column = _moments(attribute, [text, None])
+        except ValueError:
+            continue
+        if column is None:
+            continue
+        accepted += 1
+        assert column.tolist() == [attribute.coordinate(text), math.inf], text
+    assert accepted > 100

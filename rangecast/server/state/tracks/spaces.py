@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from rangecast.engine import Engine
 from rangecast.kernels.arrays import F64, I64
+from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.server.encoding import (
     MAX_KEY,
@@ -49,6 +50,16 @@ RECENT = 200
 """Number of recent transitions kept per space, for display."""
 
 
+class _Address(NamedTuple):
+    """Which transitions of a subscription are delivered, and to whom."""
+
+    kinds: frozenset[str]
+    consumer: int
+    """Its number."""
+    id: Id
+    score: float
+
+
 class SavedTracks(NamedTuple):
     """Tracks of a space in a snapshot."""
 
@@ -71,8 +82,8 @@ class SpaceTracks:
         self.notices = Notices()
         self._versions: dict[int, Version] = {}
         """Tracked subscriptions, by number."""
-        self._kinds: dict[int, frozenset[str]] = {}
-        """Transitions that they want."""
+        self._addresses: dict[Any, _Address] = {}
+        """Where their transitions go, by number."""
 
     @classmethod
     def restored(cls, entry: SpaceEntry, saved: SavedTracks) -> SpaceTracks:
@@ -106,7 +117,9 @@ class SpaceTracks:
         for version in versions:
             assert version.track is not None
             self._versions[version.number] = version
-            self._kinds[version.number] = kinds_of(version.track)
+            kinds = kinds_of(version.track) if version.consumer != NO_CONSUMER else frozenset()
+            address = _Address(kinds, version.consumer, version.id, version.score)
+            self._addresses[version.number] = address
 
     def apply(self, change: Change) -> list[Derived]:
         """Apply an edit; return the transitions that it causes."""
@@ -146,7 +159,7 @@ class SpaceTracks:
         over = [one for version in put for one in self.notices.put(version)]
         for number in removed:
             over += self.notices.end(self._versions[number].id)
-            del self._versions[number], self._kinds[number]
+            del self._versions[number], self._addresses[number]
         return transitions + self._noted(over)
 
     def events(self, rows: Sequence[Mapping[str, Any]], points: F64, seqs: I64) -> list[Derived]:
@@ -168,31 +181,19 @@ class SpaceTracks:
     def _derived(self, transitions: Transitions) -> list[Derived]:
         """Return the transitions to deliver to consumers, and mark them as pending."""
         derived, collected = list[Derived](), list[Transition]()
-        for key, subscription, kind, at, since, event, reason, count in transitions.rows():
-            number = int(subscription)
-            version = self._versions[number]
-            if kind not in self._kinds[number] or version.consumer == NO_CONSUMER:
+        addresses, has_policies = self._addresses, bool(self.notices)
+        for text, number, kind, at, since, event, reason, count in transitions.rows():
+            kinds, consumer, name, score = addresses[number]
+            if kind not in kinds:
                 continue
-            name, key = version.id, _as_key(str(key))
-            if name in self.notices:
+            key = _as_key(text)
+            if has_policies and name in self.notices:
                 times = moment_of(at), moment_of(since)
                 collected.append(Transition(key, name, kind, *times, event, reason, count))
                 continue
-            derived.append(
-                Derived(
-                    transition_id(key, name, kind, at, count),
-                    version.consumer,
-                    name,
-                    kind,
-                    key,
-                    at,
-                    since,
-                    reason,
-                    count,
-                    version.score,
-                    0 if event is None else int(event),
-                )
-            )
+            id_, seq = transition_id(key, name, kind, at, count), int(event or 0)
+            fields = id_, consumer, name, kind, key, at, since, reason, count, score, seq
+            derived.append(Derived(*fields))
         derived += self.notices.take(collected, self.tracker.watermark)
         return self._noted(derived)
 
@@ -200,11 +201,12 @@ class SpaceTracks:
         self.pending.update((transition.id, transition) for transition in derived)
         return derived
 
-    def written(self, transitions: Iterable[Derived], first: int) -> None:
+    def written(self, transitions: Sequence[Derived], first: int) -> None:
         """Record that transitions are in the log, starting at a seq."""
-        for seq, transition in enumerate(transitions, first):
+        for transition in transitions:
             self.pending.pop(transition.id, None)
-            self.recent.append((seq, transition))
+        begin = max(0, len(transitions) - RECENT)
+        self.recent.extend(enumerate(transitions[begin:], first + begin))
 
     def is_due(self, moment: int) -> bool:
         """Return whether anything is due up to a time."""
@@ -284,5 +286,5 @@ def _as_text(key: Any) -> str | None:
     return f"i{key}" if isinstance(key, int) else f"t{key}"
 
 
-def _as_key(text: str) -> str | int:
+def _as_key(text: Any) -> str | int:
     return int(text[1:]) if text[0] == "i" else text[1:]
