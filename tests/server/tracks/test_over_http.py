@@ -193,10 +193,10 @@ def test_a_new_consumer_gets_the_transitions_of_the_past(fleet: Client):
 @pytest.mark.parametrize(
     ("track", "said"),
     [
-        ({"key": "truck"}, "takes the name of a column as time"),
+        ({"key": "truck"}, "requires the name of a column as time"),
         ({"key": "truck", "time": "speed"}, "'speed' is a number"),
         ({"key": "truck", "time": "when"}, "'when' isn't there: known: 'at'"),
-        ({"key": 7, "time": "at"}, "takes the name of a column as key; given: 7"),
+        ({"key": 7, "time": "at"}, "requires the name of a column as key; given: 7"),
         (TRACK | {"lateness": "soon"}, "lateness must be a length of time"),
         (TRACK | {"colour": 1}, "has no 'colour'"),
     ],
