@@ -51,7 +51,7 @@ RECENT = 200
 
 
 class _Address(NamedTuple):
-    """Which transitions of a subscription are delivered, and to whom."""
+    """Kinds of transitions of a subscription that are delivered, and its consumer."""
 
     kinds: frozenset[str]
     consumer: int
