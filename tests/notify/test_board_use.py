@@ -195,9 +195,9 @@ def test_what_the_package_offers():
         "Messages",
         "Object",
         "Output",
+        "QueryCounts",
         "Server",
         "Servers",
-        "QueryCounts",
     ]
     assert notify.Board is Board
     assert all(hasattr(notify, name) for name in dir(notify))
