@@ -1,12 +1,14 @@
 """A warning before the kernels of boards are compiled, which takes a while.
 
 A board has no slower structure that could answer in the meantime. The warning is logged once per
-process, and only if kernels are not in the disk cache.
+process, and only if kernels are not in the disk cache. Where logging isn't set up, it goes to
+stderr.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from functools import cache
 from typing import Any
 
@@ -32,6 +34,8 @@ class _Warning(event.Listener):  # type: ignore[misc]
         if not self._is_logged and kernel.__module__.startswith(_PACKAGE):
             self._is_logged = True
             LOGGER.warning(MESSAGE)
+            if not LOGGER.disabled and not logging.getLogger().handlers:  # nothing shows logs
+                print(MESSAGE, file=sys.stderr, flush=True)
 
     def on_end(self, event: event.Event) -> None:
         """Report nothing: the end of a compilation is of no interest."""
