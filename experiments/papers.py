@@ -90,7 +90,7 @@ PAPERS = (
             "examples/eleven_brokers.py a network like that of Figure 1",
         },
     ),
-    Paper("beyond", "beyond", "beyond the papers", ("count", "history", "billion"), {}),
+    Paper("beyond", "beyond", "beyond the papers", ("count", "history", "near", "billion"), {}),
 )
 
 
