@@ -284,5 +284,5 @@ def test_a_policy_that_cannot_be_is_rejected(policy: Any):
 
 
 def test_reminders_need_both_ends_of_a_stay():
-    with pytest.raises(UsageError, match="both ends"):
+    with pytest.raises(UsageError, match="requires enter and exit"):
         check_rule_of({"on": ["enter"], "policy": {"renotify": "1 h"}}, THINGS)
