@@ -85,7 +85,7 @@ def test_a_column_of_ids_is_checked_at_once_and_opened_when_one_is_asked_for():
         members.new(3)
     members.bind(members.new("c"), 2)
     assert len(members) == 3
-    for wrong, why in ((["a", "b", "a"], "duplicate id 'a'"), ([None], "non-empty")):
+    for wrong, why in ((["a", "b", "a"], "duplicate id 'a'"), ([None], "missing")):
         with pytest.raises(UsageError, match=why):
             Members.of(wrong)
     assert pickle.loads(pickle.dumps(Members.of([3, 4]))).row(4) == 1
