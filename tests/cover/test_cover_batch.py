@@ -72,7 +72,7 @@ def test_the_earliest_of_another_set(boxes):
 
 def test_the_earliest_of_another_set_wants_sets_that_fit():
     one, two = Boxes.of([[0.0]], [[1.0]]), Boxes.of([[0.0, 0.0]], [[1.0, 1.0]])
-    with pytest.raises(UsageError, match="one space"):
+    with pytest.raises(UsageError, match="the same space"):
         earliest_coverers(one, np.arange(1), two, np.arange(1))
 
 

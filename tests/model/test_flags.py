@@ -20,6 +20,7 @@ from rangecast import (
     Engine,
     EventFile,
     Filter,
+    Notifier,
     Number,
     Space,
     Timestamp,
@@ -103,6 +104,9 @@ LOCAL: dict[str, Callable[[Any, Path], Any]] = {
     ),
     "Interest.__init__ descending": lambda f, _: Interest(0, 1, 1, descending=f),
     "Servers.__init__ descending": lambda f, _: Servers(1, 1, objects=OBJECTS, descending=f),
+    "Notifier.set_consumer has_both_ends": lambda f, _: Notifier().set_consumer(
+        "s", "c", has_both_ends=f
+    ),
     "Tracker.__init__ inside": lambda f, _: Tracker(TRACKED, key="key", time="at", inside=f),
     "Tracker.update ignore_unknown": lambda f, _: tracker().update(MOVED, ignore_unknown=f),
     "Tracker.update_many ignore_unknown": lambda f, _: tracker().update_many(

@@ -77,7 +77,7 @@ def test_a_board_that_makes_no_sense_is_rejected(call, says):
         (lambda b: b.update_many([(1, 5.0), 2]), "a pair"),
         (lambda b: b.update_many("ab"), "pairs"),
         (lambda b: b.update_many([(1, 5.0), (2, 1.0, 1.0), ("a", 1.0, 1.0)]), "2 and 'a'"),
-        (lambda b: b.update_batch([(1, 5.0), ("a", 1.0, 1.0)]), "are integers"),
+        (lambda b: b.update_batch([(1, 5.0), ("a", 1.0, 1.0)]), "all integers or all strings"),
         (lambda b: b.update_batch([(1, 5.0), (None, 1.0, 1.0)]), "the id of an object"),
         (lambda b: b.add(1, 0.0, 0.0), "already exists; use set_value"),
         (lambda b: b.add(None, 0.0, 0.0), "must be an integer or a string"),

@@ -383,7 +383,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda b: b.add(9, 1.0, 1), "a position is a dict of values"),
+        (lambda b: b.add(9, 1.0, 1), "a position must be a dict of values"),
         (lambda b: b.add(9, {"z": 1}, 1), "'z'"),
         (lambda b: b.add(9, {"a": "x"}, 1), "'a'"),
         (lambda b: b.add(9, {"a": 1}, None), "value must be a finite number"),

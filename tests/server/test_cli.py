@@ -63,7 +63,7 @@ def test_a_server_from_the_shell(
         client.upsert_many([{**row, "consumer": "alerts"} for row in SUBSCRIPTIONS])
     done = cli("publish", folder / "events.jsonl", *at, code=2)
     assert f"{len(EVENTS)} events published, 1 rejected." in done.stdout
-    assert f"row {len(EVENTS)} is rejected: 'price': 'x' is not a number" in done.stderr
+    assert f"row {len(EVENTS)} was rejected: 'price': 'x' is not a number" in done.stderr
     follow = subprocess.Popen(
         [sys.executable, "-m", "rangecast", "subscribe", "symbol = 'NOW'", "--follow", *at],
         stdout=subprocess.PIPE,
@@ -102,9 +102,9 @@ def test_a_server_from_the_shell(
     assert secret not in cli("log", "dump", data).stdout
     assert "nothing to repair" in cli("log", "repair", data).stdout
     prove = ("log", "verify", data, delivered, "--consumer", "alerts")
-    assert "0 missing, 0 too many, 0 with other" in cli(*prove).stdout
+    assert "0 missing, 0 unexpected, 0 with other" in cli(*prove).stdout
     delivered.write_text("\n".join(map(json.dumps, [*lines[1:], lines[1]])))
-    assert "1 missing, 0 too many, 0 with other" in cli(*prove, code=1).stdout
+    assert "1 missing, 0 unexpected, 0 with other" in cli(*prove, code=1).stdout
     assert "no consumer 'none'" in cli(*prove[:-1], "none", code=2).stderr
     out = folder / "exported"
     cli("log", "export", data, "--space", "market", "-o", out)

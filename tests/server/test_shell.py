@@ -187,7 +187,7 @@ def test_publish_counts_what_came_before_an_error(
     (tmp_path / "e.jsonl").write_text('{"price": 1}\n{"price": "x"}\n{"price": 2}\n')
     done = cli("publish", "e.jsonl", "--json", code=2)
     assert json.loads(done.stdout) == {"published": 2, "rejected": 1}
-    assert "row 1 is rejected: " in done.stderr
+    assert "row 1 was rejected: " in done.stderr
     publish = Client.publish
 
     def rejecting(self: Client, events: Any, **options: Any) -> Any:

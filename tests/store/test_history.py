@@ -106,7 +106,7 @@ def test_edits_that_cannot_be_are_rejected() -> None:
         history.subscribe("x", "a < 5", at=3)
     with pytest.raises(UnknownIdError):
         history.unsubscribe("y", at=3)
-    with pytest.raises(UsageError, match="in the order of their times"):
+    with pytest.raises(UsageError, match="in order of time"):
         history.unsubscribe("x", at=2)
     with pytest.raises(UsageError, match="valid_at"):
         History(Space([Number("valid_at")]))

@@ -202,7 +202,7 @@ class BrokerRunner:
         """Return why a link to this neighbour is impossible; empty if it is possible."""
         if connection.peer == self.name:
             return (
-                f"the peer is also called {self.name!r} \n"
+                f"the peer is also called {self.name!r}\n"
                 "  hint: give every server a unique --server-name, and no --link to itself"
             )
         consumer = self._core.registry.consumers.get((TENANT, consumer_name(connection.peer)))

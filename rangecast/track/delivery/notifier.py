@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from rangecast.errors import UsageError
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.sets.members import Id
+from rangecast.model.validation.flags import flag
 from rangecast.track.delivery.notifications import Notification
 from rangecast.track.delivery.policies import Digest, Policy
 from rangecast.track.local_time import minutes_of, moment_at, weekdays_of, zone_of
@@ -135,6 +136,7 @@ class Notifier:
         has_both_ends   whether both enter and exit of its stays are taken: a consumer's `renotify`
                         needs them
         """
+        has_both_ends = flag("has_both_ends", has_both_ends)
         self.consumer_of.pop(subscription, None)
         self._unreminded.discard(subscription)
         if consumer is not None:

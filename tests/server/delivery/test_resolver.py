@@ -83,7 +83,7 @@ def test_a_name_that_hangs_is_given_up_and_looked_up_once(monkeypatch: pytest.Mo
         for one in range(MAX_LOOKUPS + 1):
             with pytest.raises(AddressError, match="within"):
                 await found.addresses("a", f"hang{one}.example")
-        with pytest.raises(AddressError, match="2 names wait"):
+        with pytest.raises(AddressError, match="2 host names are waiting"):
             await found.addresses("a", "one-more.example")
         names.go_on.set()
         monkeypatch.setattr(resolver, "TIMEOUT", 90.0)

@@ -212,7 +212,7 @@ def test_what_is_gone_from_the_log_is_told() -> None:
             out = {"kind": "webhook", "url": url, "allow_private": True}
             await client("PUT", "consumers/out", {"space": "s", "on_gap": "stop", "delivery": out})
             await until(lambda: service.core.registry.consumer(T, "out").stopped)
-            assert "gone from the log" in (await client("GET", "consumers/out"))["error"]
+            assert "no longer in the log" in (await client("GET", "consumers/out"))["error"]
             assert len(there.got) == 2
             await client("DELETE", "consumers/out")
             assert not service.deliveries._running

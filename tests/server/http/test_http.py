@@ -131,7 +131,13 @@ def test_the_short_way_answers_as_the_router(
         ("GET", "/v1/spaces/market/subscriptions/none", None, 404, "no subscription"),
         ("PUT", "/v1/consumers/b%20c", {"space": "market"}, 422, "name of a consumer"),
         ("PUT", "/v1/consumers/c", {"space": "none"}, 404, "no space"),
-        ("PUT", "/v1/consumers/c", {"space": "market", "start_at": "then"}, 409, "a position is"),
+        (
+            "PUT",
+            "/v1/consumers/c",
+            {"space": "market", "start_at": "then"},
+            409,
+            "a position must be",
+        ),
         ("PUT", "/v1/consumers/c", {"space": "market", "start_at": "0:1"}, 409, "another history"),
         ("PUT", "/v1/spaces/other", {"attribute": 3}, 422, "list of"),
         (
@@ -142,7 +148,7 @@ def test_the_short_way_answers_as_the_router(
             "first",
         ),
         ("POST", "/v1/spaces/market/events", "[1", 400, "JSON list"),
-        ("POST", "/v1/spaces/market/events?wait=long", {}, 422, "wait is"),
+        ("POST", "/v1/spaces/market/events?wait=long", {}, 422, "wait must be"),
         ("POST", "/v1/spaces/market/events:rank?k=0", {}, 422, "k must be a whole number"),
         ("POST", "/v1/tokens", {"label": "x", "scopes": ["root"]}, 422, "unknown scope 'root'"),
         (

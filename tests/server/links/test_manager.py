@@ -205,7 +205,7 @@ def test_links_that_can_t_be_are_rejected_in_words(tmp_path: Path) -> None:
             until(lambda: "link-odd" not in str(HTTP.get(f"{hub}/v1/consumers").json()))
         (tmp_path / "twin").mkdir()
         with serving(tmp_path / "twin", "hub", hub) as twin:
-            assert "is called 'hub' as well" in rejected(twin)
+            assert "is also called 'hub'" in rejected(twin)
         with serving(tmp_path, "east", hub) as east:
             until(lambda: links_up(hub) == ["east"])
             with serving(tmp_path, "north", hub, east) as north:  # one of the two closes a cycle
@@ -216,7 +216,7 @@ def test_links_that_can_t_be_are_rejected_in_words(tmp_path: Path) -> None:
                 until(lambda: len(links_up(north)) == 1)
         with neighbour(hub, "hub") as socket:
             socket.send(b"x")
-            assert "is called 'hub' as well" in told(socket)
+            assert "is also called 'hub'" in told(socket)
         with neighbour(hub, "no name") as socket:
             assert "the name of a broker" in told(socket)
 
@@ -370,5 +370,5 @@ def test_a_broker_reads_the_log_of_its_server_from_memory_and_from_disk() -> Non
 def test_a_folder_keeps_the_name_that_it_had(tmp_path: Path) -> None:
     with serving(tmp_path, "hub"):
         pass
-    with pytest.raises(UsageError, match="that of the broker 'hub'"):
+    with pytest.raises(UsageError, match="belongs to the broker 'hub'"):
         serve(Settings(data=tmp_path / "hub", port=0, spaces={"s": SPACE}, broker="other"))
