@@ -337,7 +337,7 @@ def test_a_name_that_means_nothing_is_told_before_spark_starts(folder, text, mes
 
 def test_a_stream_rejects_what_only_batch_jobs_do(folder):
     with pytest.raises(
-        FileError, match="the rows of a step 'cover' can only be written by batch jobs"
+        FileError, match="a step 'cover' can only be written by batch jobs"
     ):
         load(folder, STREAM + step("cover") + step("match") + sink("o", 'input = "cover"'))
     with pytest.raises(FileError, match=r"sink\[0\].replace: is only for batch jobs"):
