@@ -120,8 +120,8 @@ def test_a_file_of_subscriptions(cli: Cli, client: Client, tmp_path: Path) -> No
     assert cli(*load, "--rejected", "no.jsonl", "--quiet").stdout == ""
     assert "d" in client
     for wrong, words in (
-        ((*load, "price < 3"), "one of them"),
-        (("subscribe",), "one of them"),
+        ((*load, "price < 3"), "either a filter or --file"),
+        (("subscribe",), "either a filter or --file"),
         (("subscribe", "fences.csv"), "--file fences.csv"),
         ((*load, "--id", "x"), "--id is only for a single filter"),
         ((*load, "--follow"), "--follow is only for a single filter"),
@@ -178,7 +178,7 @@ def test_the_status(cli: Cli, client: Client, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Client, "ready", lambda _: "disk full")
     assert "disk full" in cli("status", code=1).stdout
     monkeypatch.setattr("time.sleep", lambda _: None)
-    assert "no answer" in cli("status", "--server", "http://127.0.0.1:9", code=2).stderr
+    assert "no response" in cli("status", "--server", "http://127.0.0.1:9", code=2).stderr
 
 
 def test_publish_counts_what_came_before_an_error(

@@ -336,9 +336,7 @@ def test_a_name_that_means_nothing_is_told_before_spark_starts(folder, text, mes
 
 
 def test_a_stream_rejects_what_only_batch_jobs_do(folder):
-    with pytest.raises(
-        FileError, match="a step 'cover' can only be written by batch jobs"
-    ):
+    with pytest.raises(FileError, match="a step 'cover' can only be written by batch jobs"):
         load(folder, STREAM + step("cover") + step("match") + sink("o", 'input = "cover"'))
     with pytest.raises(FileError, match=r"sink\[0\].replace: is only for batch jobs"):
         load(folder, STREAM + step("match") + sink("o", "replace = true"))
@@ -379,7 +377,7 @@ def test_edits_may_come_by_a_source_of_their_own(spark, folder):
     found = [row for row in rows(folder, "out", "batch", "event", "subscription") if row[0] == last]
     assert found == [(last, "x", "bob"), (last, "y", "high")]
     assert len(list((folder / "checkpoint" / "sets" / "subscriptions" / "edits").iterdir())) == 1
-    with pytest.raises(FileError, match=r"edits_source: there is no 'change': did you"):
+    with pytest.raises(FileError, match=r"edits_source: unknown 'change': did you"):
         load(folder, text.replace('edits_source = "changes"', 'edits_source = "change"'))
 
 
