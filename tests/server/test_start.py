@@ -52,7 +52,7 @@ def test_a_signal_during_the_start_ends_it_cleanly(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ended 1 []\n"  # it never said that it serves
     assert "Bad file descriptor" not in done.stderr
-    assert "whole" in checked(tmp_path / "data")
+    assert "is intact" in checked(tmp_path / "data")
 
 
 def as_stranger(work: Callable[[], Any]) -> str:

@@ -79,7 +79,10 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 await until(lambda: service.core.source("nats:quotes.us").rejected == len(REJECTED))
             # no stream takes it: that is said, and nothing is lost
             await until(
-                lambda: "no stream" in str(service.deliveries.shown(_out(service)).get("error"))
+                lambda: (
+                    "no JetStream stream"
+                    in str(service.deliveries.shown(_out(service)).get("error"))
+                )
             )
             await client.put_out(kind="nats", subject="matches")
             await until(lambda: _out(service).cursor >= service.core.log.last - 5)
@@ -152,7 +155,7 @@ def test_what_a_stream_has_lost_is_reported_and_one_made_again_is_read_whole(
             await result_of(service.core.publish(entry, [b'{"price": 5}'], source=where, upto=80))
             async with reading(service, source):
                 await until(lambda: logged(service)[-10:] == PRICES[40:50])
-                assert "ends at 50 now" in service.core.source(name).last_gap
+                assert "now ends at 50" in service.core.source(name).last_gap
 
     with nats_server(tmp_path) as url:
         run(lambda: work(url))

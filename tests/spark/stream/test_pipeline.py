@@ -94,15 +94,15 @@ options.mode = "FAILFAST"
 
 MISTAKES = [
     (GOOD.replace('mode = "batch"\n', ""), r"mode: is missing\n.*'batch', 'stream'"),
-    (GOOD.replace('"batch"', '"daily"'), "mode: there is no 'daily'"),
+    (GOOD.replace('"batch"', '"daily"'), "mode: unknown 'daily'"),
     (GOOD.replace('mode = "batch"', "mode = 1"), r"mode: invalid value\n  given: 1\n  expected: "),
     (GOOD.replace('mode = "batch"', 'mood = ""\nmode = "batch"'), "mood: unknown key.*'mode'"),
-    (GOOD.replace('format = "csv"', 'format = "xml"'), r"source\[0\].format: there is no 'xml'"),
+    (GOOD.replace('format = "csv"', 'format = "xml"'), r"source\[0\].format: unknown 'xml'"),
     (GOOD.replace('format = "csv"\n', ""), r"source\[0\].format: is missing"),
     (GOOD.replace('path = "events.csv"', "path = 3"), r"source\[0\].path: invalid value"),
-    (RATE, r"source\[0\].type: the rate source has no end"),
-    (GOOD.replace("[[source]]", '[[source]]\nids = "x"'), r"source\[0\].ids: there is no 'x'"),
-    (GOOD.replace('type = "match"', 'type = "rang"'), r"step\[0\].type: there is no 'rang'"),
+    (RATE, r"source\[0\].type: the rate source never ends"),
+    (GOOD.replace("[[source]]", '[[source]]\nids = "x"'), r"source\[0\].ids: unknown 'x'"),
+    (GOOD.replace('type = "match"', 'type = "rang"'), r"step\[0\].type: unknown 'rang'"),
     (
         step("keep = [1]"),
         r"step\[0\].keep\[0\]: invalid value\n  given: 1\n  expected: the name of a column",
@@ -127,7 +127,7 @@ MISTAKES = [
     (step('index = "vcr:side=x"'), r"step\[0\].index: option 'side' of index 'vcr' takes one or"),
     (
         GOOD.replace("[[source]]", '[[source]]\nnan = "zero"'),
-        r"source\[0\].nan: there is no 'zero'",
+        r"source\[0\].nan: unknown 'zero'",
     ),
     (
         GOOD + '[[step]]\ntype = "match"\n',
