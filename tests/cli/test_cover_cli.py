@@ -48,7 +48,7 @@ def test_what_covers_each_is_written_and_summed_up(cli, data):
         ["either", ""],
         ["missing", ""],
     ]
-    assert "2 are redundant (33.3%), of which 1 are the same" in done.stderr
+    assert "2 are redundant (33.3%), of which 1 equal an uncovered one" in done.stderr
     assert "Advertise 4" in done.stderr
     assert "price < 10" in done.stderr
 

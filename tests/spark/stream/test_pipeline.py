@@ -111,7 +111,7 @@ MISTAKES = [
     (step('outptu = "rows"'), r"step\[0\].outptu: unknown key: did you mean 'output'"),
     (
         GOOD.replace("[[subscriptions]]", "[[subscriptions]]\nkeep_versions = 0"),
-        r"subscriptions\[0\].keep_versions: invalid value\n  given: 0\n  expected: how many",
+        r"subscriptions\[0\].keep_versions: invalid value\n  given: 0\n  expected: number of versions",
     ),
     (GOOD.replace("[[source]]", "[[sauce]]"), "sauce: unknown key: did you mean.*'source'"),
     (GOOD.replace('type = "match"', ""), r"step\[0\].type: is missing\n  expected: one of 'match'"),
@@ -131,7 +131,7 @@ MISTAKES = [
     ),
     (
         GOOD + '[[step]]\ntype = "match"\n',
-        r"step\[1\].name: step\[0\] has the name 'match' already\n  hint: give it another",
+        r"step\[1\].name: step\[0\] already has the name 'match'\n  hint: give it another",
     ),
     (GOOD.replace("[[sink]]", "[sink]"), "sink: invalid value"),
     (GOOD.replace("[[sink]]", "[[sink]]\nrows = 1"), r"sink\[0\].rows: unknown key"),
@@ -165,7 +165,7 @@ MISTAKES = [
     (STREAM + "[spark]\nconf = 3\n", "spark.conf: invalid value"),
     (
         STREAM + "[spark.conf]\na = [1]\n",
-        r"spark.conf.a: invalid value\n  given: \[1\]\n  expected: a text, a number, true or",
+        r"spark.conf.a: invalid value\n  given: \[1\]\n  expected: a string, a number, true or",
     ),
     (STREAM + "[spark.conf]\na = true\nb = 2026-01-01\n", "spark.conf.b: invalid value"),
     (

@@ -351,7 +351,7 @@ class Settings(Table):
         for index, source in enumerate(self.source):
             if isinstance(source, Rate):
                 at = f"source[{index}].type"
-                yield f"{at}: the rate source has no end\n  expected: mode = 'stream'"
+                yield f"{at}: the rate source never ends\n  expected: mode = 'stream'"
         if self.stream is not None:
             yield "stream: has no effect in a batch job\n  expected: mode = 'stream'"
         for index, subscription in enumerate(self.subscriptions):
