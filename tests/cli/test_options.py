@@ -154,7 +154,7 @@ def test_what_is_wrong_with_stdin_is_said_of_stdin(cli, data):
     assert "stdin: unknown column 'prise'" in cli(*given, stdin=b"id,prise\n", code=2).stderr
     assert "stdin: is empty" in cli(*given, code=2).stderr
     assert "hint: pipe it through gzip -dc" in cli(*given, stdin=b"\x1f\x8b\0", code=2).stderr
-    assert "stdin: not a TOML" in cli("match", *FILES[:3], "-", stdin=b"= 1", code=2).stderr
+    assert "stdin: not valid TOML" in cli("match", *FILES[:3], "-", stdin=b"= 1", code=2).stderr
     aside = ("--rejected", "bad.csv", "-o", "out.csv")
     cli(*given, *aside, stdin=b"id,price\n1,2\n2,dear\n")
     assert (data / "bad.csv").read_text().splitlines()[1].startswith("stdin,1,price,dear,")

@@ -83,4 +83,4 @@ def test_kernels_are_compiled_in_processes_of_their_own(cli):
     for processes in ("1", "2"):
         lines = cli("precompile", "match", "rank", "--processes", processes).stderr.splitlines()
         assert sorted(line.partition(":")[0] for line in lines[:-1]) == ["match", "rank"]
-        assert lines[-1].startswith("compiled kernels are kept in ")
+        assert lines[-1].startswith("compiled kernels are cached in ")

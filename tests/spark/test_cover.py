@@ -80,7 +80,7 @@ def test_visitors_come_in_pieces_and_a_worker_holds_one_at_a_time(spark, monkeyp
     table = pa.table({"id": rows, "seq": rows, "filter": filters})
     most = 100
     encoded = encode(spark.createDataFrame(table), space_of(2)).rows
-    judged, cut = covering._judged(encoded, 2, most)
+    judged, cut = covering._uncovered_by_group(encoded, 2, most)
     met = covering._with_visitors(judged.drop("kept"), judged.drop("kept"), 2, cut)
     pieces, compare = [], covering.earliest_coverers
 

@@ -111,7 +111,7 @@ MISTAKES = [
     (step('outptu = "rows"'), r"step\[0\].outptu: unknown key: did you mean 'output'"),
     (
         GOOD.replace("[[subscriptions]]", "[[subscriptions]]\nkeep_versions = 0"),
-        r"subscriptions\[0\].keep_versions: invalid value\n  given: 0\n  expected: number of versions",
+        r"subscriptions\[0\].keep_versions: invalid value\n  given: 0\n  expected: number",
     ),
     (GOOD.replace("[[source]]", "[[sauce]]"), "sauce: unknown key: did you mean.*'source'"),
     (GOOD.replace('type = "match"', ""), r"step\[0\].type: is missing\n  expected: one of 'match'"),
