@@ -409,7 +409,7 @@ def test_blocks_hold_only_roots_when_one_coverer_is_enough():
         ),
         (lambda g: g.update_many({"command": ["unsubscribe"], "id": [1]}), "are strings"),
         (lambda g: CoverSet(g.space, index="rtree"), "no index"),
-        (lambda g: CoverSet(g.space, k=0), "from 1"),
+        (lambda g: CoverSet(g.space, k=0), "at least 1"),
         (lambda g: CoverSet(g.space, k="some"), "'poset'"),
     ],
 )

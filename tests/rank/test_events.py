@@ -107,7 +107,7 @@ def test_a_live_set_takes_spans():
         engine.rank({"x": (1, 2, 3)}, 1, span="overlap")
     with pytest.raises(UsageError, match="ranked exactly"):
         engine.rank({"x": (1, 2)}, 1, span="overlap", relaxed=True)
-    with pytest.raises(UsageError, match="span is"):
+    with pytest.raises(UsageError, match="span must be"):
         engine.rank({"x": (1, 2)}, 1, span="touch")
 
 

@@ -385,7 +385,7 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events.drop("price"), {}, r"events lack the columns 'price'\n  present: 'id', 'symbol'"),
         (events.drop("id"), {}, "events lack the columns 'id'"),
         (events.withColumn("price", events["price"] > 1), {}, "'price'.*boolean.*a number"),
-        (events.withColumn("id", events["price"]), {}, "'id'.*double.*an id is"),
+        (events.withColumn("id", events["price"]), {}, "'id'.*double.*an id must be"),
         (events, {"keep": ["dsk"]}, "events lack the columns 'dsk'"),
         (events.withColumn("event", events["id"]), {"keep": ["event"]}, "'event' can't be kept"),
         (events.withColumn("a.b", events["id"]), {"keep": ["a.b"]}, "has a dot in its name"),

@@ -208,11 +208,11 @@ def test_tokens_and_tenants(tmp_path: Path) -> None:
                 assert rejected.value.status == 404
                 assert "secret" not in str(rejected.value)
             assert other.spaces() == []
-            with pytest.raises(ServerError, match="this needs 'admin'"):
+            with pytest.raises(ServerError, match="this operation requires 'admin'"):
                 other.make_token("more", ["admin"])
         with Client(served.url, token=reader, space="market") as looker:
             assert looker.match({"price": 1}) == ["secret"]
-            with pytest.raises(ServerError, match="this needs 'publish'"):
+            with pytest.raises(ServerError, match="this operation requires 'publish'"):
                 looker.publish([{"price": 1}])
         with Client(served.url, token="rc_wrong") as stranger, pytest.raises(ServerError) as said:
             stranger.status()

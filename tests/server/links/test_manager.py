@@ -298,7 +298,7 @@ def test_a_link_needs_a_token_of_its_own_and_tls_hides_it(tmp_path: Path, monkey
         with serving(tmp_path, "east", links=link) as east:
             assert "a token is required" in rejected(east)
         with serving(tmp_path, "east", links=link, token=tokens["read"]) as east:
-            assert "this needs 'link'" in rejected(east)
+            assert "this operation requires 'link'" in rejected(east)
         with serving(tmp_path, "east", links=link, token=tokens["link"]) as east:
             until(lambda: links_up(east) == ["hub"])
         monkeypatch.delenv("SSL_CERT_FILE")

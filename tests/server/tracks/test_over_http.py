@@ -301,5 +301,5 @@ def test_a_policy_of_a_consumer_that_cannot_be_is_rejected(fleet: Client, server
         client.put_space("untracked", SPACE)
         with pytest.raises(ServerError, match="doesn't track objects"):
             client.put_consumer("p", policy=Policy(renotify="1 h"))
-    with pytest.raises(RangecastError, match="'policy' is for consumers of a space"):
+    with pytest.raises(RangecastError, match="'policy' is only for consumers of a space"):
         fleet.put_consumer("p", board="none", policy={})

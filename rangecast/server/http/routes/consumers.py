@@ -100,7 +100,7 @@ async def put_consumer(request: Request, name: str, definition: ConsumerRequest)
             422, "'max_per_event' and 'max_per_second' are only for consumers of a space"
         )
     if definition.board and definition.policy is not None:
-        raise RequestError(422, "'policy' is for consumers of a space")
+        raise RequestError(422, "'policy' is only for consumers of a space")
     policy_of(definition.policy)
     deliveries: Deliveries = request.app.state.deliveries
     caller.require_scope(deliveries.scope(definition.delivery))
