@@ -307,7 +307,7 @@ def test_a_rule_with_a_key_that_is_given_twice_is_rejected(name, tmp_path) -> No
     module, text, id_ = TWICE[name]
     found = rejections(module, tmp_path / "rules", text)
     assert list(found) == [id_]
-    assert "given twice" in found[id_]
+    assert "appears twice" in found[id_]
 
 
 @pytest.mark.parametrize(
