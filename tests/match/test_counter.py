@@ -79,7 +79,7 @@ def test_many_matches_are_counted_in_few_steps() -> None:
 
 def test_what_is_no_event_is_rejected() -> None:
     made = Counter(drawn(np.random.default_rng(1), 5, 2))
-    with pytest.raises(UsageError, match="no NaN"):
+    with pytest.raises(UsageError, match="must not contain NaN"):
         made.count(np.array([[np.nan, 1.0]]))
     with pytest.raises(UsageError, match="shape"):
         made.count(np.zeros((1, 3)))

@@ -270,7 +270,7 @@ def test_a_point_that_is_no_number_is_rejected_however_it_is_matched(index, coun
     engine = Engine(plane(), index=index)
     engine.subscribe_many(integer_boxes(count))
     for points in ([[np.nan, 1.0]], [[1.0, np.nan]], [[1.0, np.nan], [1.0, 1.0]]):
-        with pytest.raises(UsageError, match="no NaN"):
+        with pytest.raises(UsageError, match="NaN"):
             engine.match_points(np.array(points))
     assert len(engine.match_points(np.array([[np.inf, np.inf]])).ids) == 0
 

@@ -341,7 +341,7 @@ def test_edits_of_which_one_is_wrong_change_nothing(spark, tmp_path):
         with pytest.raises(RangecastError, match=message):
             kept.edit(edits_of(spark, edits), 0)
     good = edits_of(spark, [(1, "unsubscribe")])
-    with pytest.raises(UsageError, match=r"of the type string, and those of .* are bigint"):
+    with pytest.raises(UsageError, match=r"of the type string, but those of .* are bigint"):
         kept.edit(edits_of(spark, [("1", "unsubscribe")], "string"), 0)
     with pytest.raises(UsageError, match="unknown column 'weight'"):
         kept.edit(good.withColumn("weight", good.k), 0)
