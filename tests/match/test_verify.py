@@ -275,7 +275,7 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, cli):
     lost = {name: table[name][7].as_py() for name in ("event", "subscription")}
     said = cli("verify", *given_, "--quiet", code=1).stderr
     assert f"event {lost['event']}: missing: {lost['subscription']}" in said
-    assert "wrong: 1 pair missing; 1 of 500 events" in said
+    assert "incorrect: 1 pair missing; 1 of 500 events" in said
     cli("verify", *given_[:2], "no.parquet", *given_[3:], code=2)
     cli("report", *given_, "--map", "pe,risk", "-o", "page.html")
     assert "500 events of events" in (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -306,7 +306,7 @@ def test_the_command_reads_a_streams_versions_wherever_commits_put_them(
                 pq.write_table(pa.Table.from_batches([pairs(rows)]), staged / "part-0.parquet")
                 folder.commit(number, staged, {"version": versions[number]})
         said = cli("verify", "events.parquet", "versions", stream, *in_space, code=code).stderr
-        assert ("right: 4 events, 8 matches" in said) == (code == 0)
+        assert ("correct: 4 events, 8 matches" in said) == (code == 0)
 
 
 @pytest.fixture

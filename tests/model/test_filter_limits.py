@@ -149,7 +149,7 @@ def test_max_boxes() -> None:
     assert len(Filter.parse("a0 != 1 and a0 > 1", space, max_boxes=1).boxes) == 1
     some = " or ".join(f"a{i} = 1 and a0 = 1" for i in range(1, 12))
     assert str(Filter.parse(f"{some} or a0 = 1", space, max_boxes=1)) == "a0 = 1"
-    with pytest.raises(FilterError, match="makes 2,048 boxes"):
+    with pytest.raises(FilterError, match="expands to 2,048 boxes"):
         Filter.parse(" and ".join(f"a{i} != 1" for i in range(11)), space)
 
 
