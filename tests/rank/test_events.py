@@ -160,7 +160,7 @@ def test_not_everything_is_ranked_to_adjust_the_scores():
     best = best_adjusted(search, 3, 5, lambda event, rows: np.full(len(rows), 0.999), (0.99, 1.0))
     assert best.rows[:, 0].tolist() == [0, 0, 0]
     assert max(asked) < n / 20
-    with pytest.raises(UsageError, match=r"between 0.99 and 1.0; given: 2.0"):
+    with pytest.raises(UsageError, match=r"bounds, 0.99 and 1.0; given: 2.0"):
         best_adjusted(search, 1, 5, lambda event, rows: 2.0, (0.99, 1.0))
     with pytest.raises(UsageError, match="between 0 and a finite number"):
         best_adjusted(search, 1, 5, lambda event, rows: 1.0, (2.0, 1.0))
@@ -349,7 +349,7 @@ def test_mistakes_about_chances_and_factors_are_told():
         engine.rank({"x": 1}, 1, probabilities={"z": 0.5})
     with pytest.raises(UsageError, match="at least 1"):
         engine.rank({"x": 1}, 0, probabilities={"x": 0.5})
-    with pytest.raises(UsageError, match=r"between 0.0 and 1.0; given: 2.0"):
+    with pytest.raises(UsageError, match=r"bounds, 0.0 and 1.0; given: 2.0"):
         engine.rank({"x": 1}, 1, score_factors=lambda _, ids: 2.0)
 
 
@@ -478,7 +478,7 @@ def test_why_a_rank():
         "2nd: score 3; 1 better one matches this event, 1 of them with the same score but earlier"
     )
     assert explain_rank(boxes, 0, point).verdict == ("3rd: score 1; 2 better ones match this event")
-    assert explain_rank(boxes, 3, point).verdict == "not ranked: it doesn't hold this event"
+    assert explain_rank(boxes, 3, point).verdict == "not ranked: it doesn't match this event"
     relaxed = explain_rank(boxes, 4, point, relaxed=True)
     assert (relaxed.rank, relaxed.score, relaxed.better, relaxed.level) == (4, 1.0, 3, 0)
     assert "none of its conditions" in explain_rank(boxes, 3, point, relaxed=True).verdict

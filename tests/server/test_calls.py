@@ -288,7 +288,7 @@ def test_a_way_out_whose_client_hangs_begins_anew_and_can_be_stopped(
             await publish(service, 1)
             await until(lambda: len(begun) == 2)
             shown = await client("GET", "consumers/out")
-            assert (shown["state"], "no answer within" in shown["error"]) == ("failing", True)
+            assert (shown["state"], "no response within" in shown["error"]) == ("failing", True)
             await until(lambda: got)
             await until(lambda: service.deliveries.shown(service.core.registry.consumer(T, "out")))
         assert len(got) == 1

@@ -298,7 +298,7 @@ def test_a_receiver_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPa
                 for one in (port, deaf.getsockname()[1]):
                     await client.webhook(f"http://127.0.0.1:{one}/")
                     found = await client("POST", "consumers/out:test")
-                    assert found["error"] == "no answer within 0.3 seconds"
+                    assert found["error"] == "no response within 0.3 seconds"
         server.close()
 
     run(work)

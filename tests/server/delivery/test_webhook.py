@@ -153,7 +153,7 @@ def test_hostile_receivers(monkeypatch: pytest.MonkeyPatch) -> None:
             client = Client(service)
             there.status, there.more = 302, f"Location: http://127.0.0.1:{other.port}/\r\n"
             table = {
-                "/slow": (None, "no answer within 0.3 seconds"),
+                "/slow": (None, "no response within 0.3 seconds"),
                 "/endless": (200, None),
                 "/slow-body": (200, None),
                 "/headers": (None, "no answer: RemoteProtocolError"),

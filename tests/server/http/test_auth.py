@@ -75,6 +75,7 @@ ROUTES = {
     "POST /v1/spaces/{space}/events": Asked("publish", EVENT, "wait=matches"),
     "GET /v1/spaces/{space}/events": Asked("read"),
     "POST /v1/spaces/{space}/events:match": Asked("read", EVENT),
+    "POST /v1/spaces/{space}/events:count": Asked("read", EVENT),
     "POST /v1/spaces/{space}/events:rank": Asked("read", EVENT, "relaxed=true"),
     "GET /v1/spaces/{space}/explain": Asked("read"),
     "GET /v1/spaces/{space}/transitions": Asked("read"),
@@ -257,7 +258,7 @@ def test_every_route_with_every_scope(tenants: Tenants) -> None:
         for scope in SCOPES if needed else ():
             answer = tenants.route("red", scope, route, names_of(route, "red"))
             if answer.status_code == 403:
-                assert f"this needs '{needed}'" in answer.json()["detail"]
+                assert f"this operation requires '{needed}'" in answer.json()["detail"]
             else:
                 found.add(scope)
         if needed and found != ({*SCOPES} if needed == KNOWN else {needed, "admin"}):

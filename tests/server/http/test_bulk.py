@@ -180,7 +180,7 @@ def test_a_bulk_that_is_too_many_is_rejected_whole() -> None:
             await client("PUT", "spaces/s/subscriptions/s0", {"filter": "price < 1"})
             last = service.core.log.last
             found = await client("POST", "spaces/s/subscriptions:bulk", rows, 403)
-            assert "may have 4 subscriptions, and has 1; this would be 4 more" in found["detail"]
+            assert "may have 4 subscriptions and has 1; this would be 4 more" in found["detail"]
             assert service.core.log.last == last
             found = await client("POST", "spaces/s/subscriptions:bulk", rows[:4])
             assert found["accepted"] == 4
