@@ -65,7 +65,7 @@ class Caller:
 
     def _stuck(self, seconds: float) -> StuckError:
         self.end()
-        return StuckError(f"no answer within {seconds:g} seconds; retrying from the start")
+        return StuckError(f"no response within {seconds:g} seconds; retrying from the start")
 
     def _put(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
         answer: Future[Any] = Future()

@@ -78,7 +78,7 @@ def test_one_socket_for_everything(server: str, market: Client) -> None:
             ("{", "JSON"),
             ("[]", "object"),
             ('{"type": "dance"}', "unknown type"),
-            ('{"type": "attach"}', "needs 'consumer'"),
+            ('{"type": "attach"}', "requires 'consumer'"),
             ('{"type": "publish", "space": "market", "events": 3}', "list"),
             ('{"type": "credit", "messages": true}', "whole number"),
         ):
