@@ -125,7 +125,7 @@ def test_what_serve_rejects(cli: Cli, folder: Path) -> None:
     assert "must be given together" in said("--tls-cert", "x.pem")
     assert "can't be read" in said("--space", "none.toml")
     assert "no log found" in cli("log", "check", folder / "nothing", code=2).stderr
-    assert "no answer" in cli("token", "x", "--server", "http://127.0.0.1:9", code=2).stderr
+    assert "no response" in cli("token", "x", "--server", "http://127.0.0.1:9", code=2).stderr
     assert "must start with http" in cli("token", "x", "--server", "nowhere", code=2).stderr
 
 

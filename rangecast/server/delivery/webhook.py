@@ -77,7 +77,7 @@ class Answer(NamedTuple):
     """Outcome of a delivery attempt."""
 
     status: int | None
-    """HTTP status; `None`: no answer."""
+    """HTTP status; `None`: no response."""
     error: str = ""
     retry_after: float | None = None
     """Seconds, if the answer has them."""
@@ -259,7 +259,7 @@ class Webhook(PushDelivery):
         except TimeoutError:
             return Answer(None, f"no response within {LIMIT:g} seconds")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as failure:
-            return Answer(None, f"no answer: {type(failure).__name__}")
+            return Answer(None, f"no response: {type(failure).__name__}")
         status, asked = response.status_code, response.headers.get("retry-after")
         with contextlib.suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(DRAIN):

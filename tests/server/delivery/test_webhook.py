@@ -156,8 +156,8 @@ def test_hostile_receivers(monkeypatch: pytest.MonkeyPatch) -> None:
                 "/slow": (None, "no response within 0.3 seconds"),
                 "/endless": (200, None),
                 "/slow-body": (200, None),
-                "/headers": (None, "no answer: RemoteProtocolError"),
-                "/nonsense": (None, "no answer: RemoteProtocolError"),
+                "/headers": (None, "no response: RemoteProtocolError"),
+                "/nonsense": (None, "no response: RemoteProtocolError"),
                 "/": (302, "answered 302: redirects aren't followed"),
             }
             for path, (status, error) in table.items():

@@ -317,7 +317,7 @@ def test_what_is_given_for_links_is_checked_before_anything_starts(tmp_path: Pat
         ({"follow": "http://127.0.0.1", "spaces": {}}, "can't have links"),
         ({"links": ("http://127.0.0.1/v1/link",)}, "wss://HOST:PORT/v1/link"),
         ({"links": ("ws://127.0.0.1/v2",)}, "must end with /v1/link"),
-        ({"links": ("ws://127.0.0.1", "ws://127.0.0.1/v1/link")}, "given twice"),
+        ({"links": ("ws://127.0.0.1", "ws://127.0.0.1/v1/link")}, "appears twice"),
         ({"links": ("ws://example.org/v1/link",), "token": "t"}, "without TLS"),
     ]
     Settings(**good).check()

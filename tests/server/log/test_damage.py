@@ -238,7 +238,7 @@ def test_a_damaged_write_ahead_file_is_rejected_checked_and_repaired(tmp_path: P
         assert "cut after seq" in repaired(copy, force=True)
         (aside,) = copy.glob("damaged-*")
         assert (aside / wal).read_bytes() == files[wal]
-        assert "whole" in checked(copy)
+        assert "is intact" in checked(copy)
         async with serving(copy) as service:
             assert 0 < service.core.log.last < last
             await publish(service, 1)
