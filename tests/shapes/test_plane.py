@@ -178,7 +178,7 @@ def test_holes_multipolygons_and_many_corners():
         ("within(place, hexagon(1, 2, 3))", "unknown shape 'hexagon'"),
         ("distance(place, point(1, 2))", "compared with a length"),
         ("within(place, circle(1, 2, 3)) > 5", "can't be compared"),
-        ("distance(place, point(1, 2)) < -1", "not negative"),
+        ("distance(place, point(1, 2)) < -1", "must not be negative"),
         ("place = 'here'", "use within(place, ...)"),
     ],
 )

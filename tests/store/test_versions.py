@@ -242,7 +242,7 @@ def test_an_edit_that_cant_be_applied_is_kept_with_its_reason_and_the_others_go_
             {"id": "s9", "op": "drop"},
             "op must be one of subscribe, replace, unsubscribe, upsert, remove; given: 'drop'",
         ),
-        ({"id": "s9", "op": "subscribe"}, "to subscribe takes a filter"),
+        ({"id": "s9", "op": "subscribe"}, "subscribe requires a filter"),
         ({"id": "s9", "op": "subscribe", "filter": "prize < 5"}, "prize"),
         ({"id": "s9", "op": "subscribe", "filter": "true", "score": "much"}, "much"),
         ({"id": None, "op": "unsubscribe"}, "an id is a text"),

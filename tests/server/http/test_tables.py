@@ -249,7 +249,7 @@ def test_a_parquet_bomb_is_rejected_by_its_metadata() -> None:
         use_dictionary=False,
         column_encoding={"id": "DELTA_BYTE_ARRAY"},
     )
-    assert "DELTA_BYTE_ARRAY isn't read" in str(rejected(delta))
+    assert "DELTA_BYTE_ARRAY isn't supported" in str(rejected(delta))
 
 
 def test_a_footer_that_lies_is_not_believed() -> None:
