@@ -21,7 +21,7 @@ def count(
     \b
     Examples:
       rangecast count events.csv subscriptions.csv --space space.toml
-      rangecast count trades.csv subscriptions.csv --space space.toml -o fanout.parquet
+      rangecast count events.csv subscriptions.csv --space space.toml -o counts.parquet
     """
     import pyarrow as pa
 
