@@ -289,7 +289,7 @@ def test_what_a_first_time_user_does():
         ),
         (
             lambda e: e.subscribe("b", Filter.parse("a0 < 1", plane())),
-            "belongs to another space",
+            "is of another space",
         ),
         (lambda e: e.unsubscribe("aa"), "no subscription 'aa': did you mean 'a'"),
         (lambda e: e.unsubscribe_many(["a", "zz"]), "no subscription 'zz'"),
