@@ -79,7 +79,7 @@ def shared_history_of(seed: int) -> Shared:
 
 
 def expected_of(shared: Shared) -> tuple[dict[Any, list[Row]], int]:
-    """Return what is delivered, by owner and window (at once: by itself), and what is dropped."""
+    """Return what is delivered, by owner and window (`None`: at once), and what is dropped."""
     kept: list[Row] = []
     dropped = 0
     for key in "ab":

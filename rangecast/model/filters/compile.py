@@ -198,7 +198,7 @@ class _Compiler:
             problem = (
                 "a distance must be compared with a length"
                 if not node.terms
-                else ("within(...) is a condition by itself and can't be compared")
+                else "within(...) is true or false and can't be compared"
             )
             hint = "write distance(...) < 5 km" if not node.terms else ""
             raise fault(self.text, *node.span, problem, hint)

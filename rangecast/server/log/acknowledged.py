@@ -2,9 +2,9 @@
 
     data/log.mark    two records, written in turn: epoch, last seq, its checksum, and their own
 
-Units are on disk before the mark says so. So a log that ends before its mark is damaged: a bit of
-SQLite's write-ahead file has changed, or a copy was made without that file. SQLite itself treats
-this as the torn end of an unacknowledged write, and ignores everything after it.
+The mark is written after the units are on disk, so a log that ends before its mark is damaged: a
+bit of SQLite's write-ahead file has changed, or a copy was made without that file. SQLite itself
+treats this as the torn end of an unacknowledged write, and ignores everything after it.
 
 The mark isn't synced separately: after a power cut it may be older than the log, never newer.
 

@@ -90,8 +90,8 @@ def segments(folder: Path) -> list[int]:
 def read_only(path: Path, *, at_rest: bool = False) -> str:
     """Return the SQLite URI of a segment for a read-only connection.
 
-    `at_rest`: nothing writes to it in the meantime. Then a file without a write-ahead file is read
-    by itself, even where SQLite can't create its working files.
+    `at_rest`: nothing writes to it in the meantime. Then a file without a write-ahead file is
+    opened as immutable, even where SQLite can't create its working files.
     """
     wal, address = wal_of(path), f"{path.absolute().as_uri()}?mode=ro"
     if at_rest and not (wal.exists() and wal.stat().st_size):
