@@ -97,7 +97,7 @@ class Quotas:
                 what = name.partition("_")[0]
                 raise RequestError(
                     429,
-                    f"this tenant may send {limit:,} {what} per second, and has sent more\n"
+                    f"this tenant may send {limit:,} {what} per second and has sent more\n"
                     f"  hint: try again {wait}, or request a higher limit",
                 )
         for name, value in left.items():
