@@ -33,6 +33,7 @@ from rangecast.match.single_event import (
     single_event,
 )
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.terms.index import Selected
 from rangecast.match.tiles import Tiles
 from rangecast.match.values.index import Values
 from rangecast.match.warmup import WarmupIndex
@@ -91,7 +92,7 @@ def match_one_live(view: View, points: F64) -> I32:
     if texts is None:
         rows: I32 = match(points, NO_ROWS)
     else:
-        read, alive = texts.readable(points)
+        read, alive = texts.readable_one(points)
         rows = match(read, NO_ROWS)
         del alive  # the texts that were read
     if unsettled and any(_has_got_faster(index, len(rows)) for index in unsettled):
@@ -120,7 +121,8 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
         newest = _recent(view, dimensions).columns
     for part, some in zip(view.parts, _living(view), strict=True):
         index = settled(some)
-        if isinstance(index, Cells | Slabs | Tiles | Values):
+        is_learning = isinstance(index, Selected) and not index.is_settled
+        if isinstance(index, Cells | Slabs | Tiles | Values | Selected) and not is_learning:
             own = numbers if part.is_whole else numbers._replace(set_rows=part.set_rows)
             calls.append(index.single_event(Bundle(own), newest))
             newest = ALONE[1]
@@ -132,7 +134,7 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
         if (
             index.is_loose
             if isinstance(index, Cells)
-            else isinstance(index, WarmupIndex | MaskedIndex)
+            else is_learning or isinstance(index, WarmupIndex | MaskedIndex)
         ):
             unsettled.append(index)
     if newest is not ALONE[1] or not calls:
@@ -161,6 +163,8 @@ def _match_plainly(index: Index, set_rows: I32 | None, points: F64, rows: I32) -
 
 def _has_got_faster(index: Index, entries: int) -> bool:
     """Whether an index got faster after an answer with this many entries."""
+    if isinstance(index, Selected):
+        return index.is_settled
     if not isinstance(index, Cells):
         return settled(index) is not index
     index.mark_dead_entries(entries)

@@ -155,3 +155,27 @@ def test_a_structure_that_was_sent_elsewhere_finds_the_same():
             == sorted(found.of(event))
             == sorted(engine.match_many(given)[event])
         )
+
+
+def test_single_events_find_the_same_once_terms_are_known():
+    """A kernel of their own then answers: beside new rows, without removed ones, in any form."""
+    filters = [f"title contains 'b{n}x'" for n in range(600)]
+    filters += [f"words(title) has all ('w{n}', 'É')" for n in range(300)]
+    filters += [f"title like 'A%{n}' ignore case and price > {n % 9}" for n in range(100)]
+    engine = engine_of(filters)
+    r = random.Random(2)
+    titles = [f"a b{r.randrange(600)}x w{r.randrange(300)} é {n % 100}" for n in range(200)]
+    titles += ["", "é" * 40_000 + " b7x", "B1X b2x", None]
+    events = [{"title": title, "price": n % 12} for n, title in enumerate(titles)]
+    for _ in range(70):
+        engine.match_many(events)
+    (part,) = engine._view.parts
+    assert part.index.is_settled
+    expected = [list(found) for found in engine.match_many(events)]
+    assert sum(map(len, expected)) > 400
+    assert [engine.match(event) for event in events] == expected
+    engine.subscribe(5000, "title contains 'x'")
+    engine.unsubscribe(1)
+    expected = [list(found) for found in engine.match_many(events)]
+    assert any(5000 in found for found in expected)
+    assert [engine.match(event) for event in events] == expected

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, Bool, readonly
+from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 from rangecast.match.result import MatchRows, Work
 from rangecast.match.shared.candidates import Sample
+from rangecast.match.single_event import SingleEvent, single_event
 from rangecast.match.terms.anchors import Seen, box_shares, choose_anchors
 from rangecast.match.terms.postings import Boxed, make_postings
 from rangecast.match.terms.requirements import requirements_of
-from rangecast.match.terms.search import search
+from rangecast.match.terms.search import match_single, search
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.verification.places import Places, places_of, without_places
 from rangecast.model.space import Space
@@ -109,6 +111,15 @@ class Selected:
             return more
         return np.concatenate([self.rows[self.placed.match_one(point)], more])
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether single events need no more learning, and no structure over boxes."""
+        return self.placed is None and self.terms.is_settled
+
+    def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
+        """Return the single-event kernel, bound to the tables of the rows beside the index."""
+        return single_event(match_single, *beside, *self.terms.bundles)
+
 
 class TermCounts(NamedTuple):
     """Work so far."""
@@ -156,6 +167,16 @@ class Terms:
         self._due = max(_LEARNED, _AGAIN * self._seen.total)
         given = self._needed, self._words, self._boxed, self._own
         self._postings = make_postings(*given, self._seen)
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether single events are no longer counted."""
+        return self._seen.total >= _OFTEN
+
+    @property
+    def bundles(self) -> tuple[Bundle[Any], ...]:
+        """Postings and programs, for a kernel."""
+        return self._postings, self._programs
 
     @property
     def rows(self) -> int:

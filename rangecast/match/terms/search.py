@@ -18,8 +18,16 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, U32, U64
-from rangecast.kernels.bundle import bytes_at, integers_at, opened, pointer, pointers
-from rangecast.kernels.jit import jit
+from rangecast.kernels.bundle import (
+    bytes_at,
+    integers_at,
+    opened,
+    pointer,
+    pointers,
+    table_size,
+)
+from rangecast.kernels.jit import jit, jit_single
+from rangecast.match.single_event import OWN, append_other_rows, max_beside, reject_nan
 from rangecast.match.terms.anchors import counter
 from rangecast.match.terms.hashes import (
     GRAMS,
@@ -276,3 +284,18 @@ def search(
             filled = _distinct(rows, begun, filled)
         offsets[event + 1] = filled
     return rows[:filled], verified, compared
+
+
+_POSTINGS = table_size(Postings)
+
+
+@jit_single
+def match_single(table: I64, points: F64, others: I32) -> I32:
+    """Kernel of a `SingleEvent`; the tables of `Postings` and `Programs` start at `OWN`."""
+    reject_nan(points)
+    offsets = np.empty(2, np.int64)
+    tables = table[OWN:], table[OWN + _POSTINGS :]
+    found, _, _ = search(*tables, points, np.empty(0, np.uint32), 0, offsets)
+    rows = np.empty(len(found) + max_beside(table, others), np.int32)
+    rows[: len(found)] = found
+    return rows[: append_other_rows(table, points, others, rows, len(found))]

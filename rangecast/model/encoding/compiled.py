@@ -27,9 +27,10 @@ import numpy as np
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
-from rangecast.model.attributes.patterns import Patterns, Text
+from rangecast.model.attributes.patterns import ORDER_BYTES, Patterns, Text, TextOrder, order_of
 from rangecast.model.attributes.residuals import Residual
 from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
+from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import EPOCH_UNITS, Timestamp
 from rangecast.model.encoding.columns import coordinate
 from rangecast.model.space import Space
@@ -54,6 +55,8 @@ def _compile(space: Space) -> Encoder:
         "coordinate": coordinate,
         "value_at": value_at,
         "empty": np.empty,
+        "order_of": order_of,
+        "put": TEXTS.put,
         "pack_into": Struct(f"{len(space)}d").pack_into,
         "shape": (1, len(space)),
         "known": space.fields | {"id"},
@@ -127,6 +130,11 @@ def _branches(attribute: Attribute, axis: int, names: dict[str, Any]) -> list[st
         names[f"codes{axis}"] = attribute.codes  # type: ignore[attr-defined]
         ascii_text = f"type({v}) is str and {v}.isascii()"
         quick = [(ascii_text, f"{v} = codes{axis}.get({v}, OTHER)")]
+    elif type(attribute) is Patterns:
+        quick = [(f"type({v}) is str and {v}.isascii()", f"{v} = put({v})")]
+    elif type(attribute) is TextOrder:
+        first = f"{v}[:{ORDER_BYTES}]"
+        quick = [(f"type({v}) is str and {v}.isascii()", f"{v} = order_of({first}.encode())")]
     lines: list[str] = []
     for condition, line in [*quick, (f"{v} is None", f"{v}, is_partial = MISSING, True")]:
         lines += [f"{'elif' if lines else 'if'} {condition}:", f"    {line}"]

@@ -203,7 +203,7 @@ def encode_event(
         flag("ignore_unknown", ignore_unknown)
     if not space.patterns:
         return _point(event, space, ignore_unknown, nan)
-    return TEXTS.keep(lambda: _point(event, space, ignore_unknown, nan))
+    return TEXTS.keep_one(lambda: _point(event, space, ignore_unknown, nan))
 
 
 def encode_one(
@@ -214,7 +214,7 @@ def encode_one(
         nan_is_missing(nan)
         flag("ignore_unknown", ignore_unknown)
     if space.patterns:
-        return TEXTS.keep(partial(_encode_one, event, space, ignore_unknown, nan))
+        return TEXTS.keep_one(partial(_encode_one, event, space, ignore_unknown, nan))
     point = compiled_encoder(space)(event, ignore_unknown, nan)  # as `_encode_one`, one call less
     return _encode_one(event, space, ignore_unknown, nan) if point is None else point
 

@@ -13,12 +13,15 @@ M or N. Everything else separates words.
 from __future__ import annotations
 
 import ipaddress
+import threading
 import unicodedata
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64, AnyArray
+from rangecast.kernels.arrays import F64, I64, U8, AnyArray
+from rangecast.kernels.jit import direct, jit_single
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.text.programs import RECORD, sign
 
@@ -26,6 +29,7 @@ RAW, FOLDED, WORDS, ADDRESS = 0, 1, 2, 3
 _FORMS = 4
 _SPACE = 32
 _FIRST = np.zeros(1, np.int64)
+_SCRATCH_BYTES = 1 << 16
 
 
 class _Separators(dict[int, int]):
@@ -135,6 +139,65 @@ def readable(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
     return made, alive
 
 
+class _Scratch(threading.local):
+    """Memory of a thread for the texts of one event."""
+
+    def __init__(self) -> None:
+        self.data = np.empty(_SCRATCH_BYTES, np.uint8)
+        self.view = self.data.data
+        self.address = _address(self.data)
+        self.reserve(1)
+
+    def reserve(self, axes: int) -> None:
+        """Make room for the records of this many texts."""
+        self.records = np.zeros((axes, RECORD * _FORMS), np.int64)
+        self.records_at = _address(self.records)
+
+
+@jit_single
+def _note(data: U8, address: int, start: int, size: int, records: I64, row: int, form: int) -> None:
+    """Write the record of one form of a text."""
+    own = RECORD * form
+    records[row, own], records[row, own + 1] = address + start, size
+    records[row, own + 2 : own + RECORD] = 0
+    sign(data, np.array([start]), np.array([size]), records[row : row + 1], form)
+
+
+@cache
+def _noting() -> Any:
+    return direct(_note, np.empty(0, np.uint8), 0, 0, 0, np.empty((1, 1), np.int64), 0, 0)
+
+
+def readable_one(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
+    """Return what `readable` does for one event, (1, d), valid until the thread's next call."""
+    scratch, note = _SCRATCH, _noting()
+    if len(scratch.records) < len(forms):
+        scratch.reserve(len(forms))
+    made = points.copy()
+    at = 0
+    for row, (axis, needed) in enumerate(forms.items()):
+        handle = made.item(0, axis)
+        if handle == np.inf:
+            continue
+        (text,) = TEXTS.get([handle])
+        for form in needed:
+            own = form_of(text, form)
+            if own is None:
+                scratch.records[row, RECORD * form] = 0
+                continue
+            size = len(own)
+            if at + size > _SCRATCH_BYTES:
+                return readable(points, forms)
+            scratch.view[at : at + size] = own
+            note(scratch.data, scratch.address, at, size, scratch.records, row, form)
+            at += size
+        made[0, axis] = scratch.records_at + row * scratch.records.strides[0]
+    return made, None
+
+
 def _address(array: AnyArray) -> int:
     found: int = array.__array_interface__["data"][0]
     return found
+
+
+_SCRATCH = _Scratch()

@@ -34,7 +34,7 @@ from rangecast.model.shapes.verification.programs import (
 )
 from rangecast.model.shapes.words import literals_of
 from rangecast.model.text.conditions import read_literal
-from rangecast.model.text.forms import readable
+from rangecast.model.text.forms import readable, readable_one
 from rangecast.model.text.ranges import narrow
 
 if TYPE_CHECKING:
@@ -141,6 +141,11 @@ class Places:
         if not self._forms or (axis is not None and axis not in self._forms):
             return points, None
         return readable(points, self._forms)
+
+    def readable_one(self, point: F64) -> tuple[F64, Any]:
+        """Return what `readable` does for one event, (1, d), valid until the thread's next call."""
+        self.tables()
+        return readable_one(point, self._forms) if self._forms else (point, None)
 
     def _added(self, number: int, first: int, words: list[str]) -> I64:
         """Add the programs of conjunctions, of which `first` is the first; return their numbers."""
