@@ -177,8 +177,8 @@ def readable_one(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
     at = 0
     for row, (axis, needed) in enumerate(forms.items()):
         handle = made.item(0, axis)
-        if handle == np.inf:
-            continue
+        if not handle < np.inf:
+            continue  # missing, or NaN, which the search rejects
         (text,) = TEXTS.get([handle])
         for form in needed:
             own = form_of(text, form)
