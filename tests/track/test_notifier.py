@@ -8,6 +8,7 @@ import pytest
 
 from rangecast import Digest, Notifier, Policy, Transition, UsageError
 from rangecast.track.delivery import notifier as module
+from rangecast.track.delivery.agenda import Agenda
 from tests.support.policy_model import actual, expected, history_of
 from tests.support.shared_policy_model import actual_of, expected_of, shared_history_of
 
@@ -34,7 +35,7 @@ class ThrottlesByDropped(Notifier):
     def _is_throttled(self, owner, policy, key, at):
         is_throttled = super()._is_throttled(owner, policy, key, at)
         if is_throttled:
-            self._times[owner, key].append(at)
+            self._times[owner][key].append(at)
         return is_throttled
 
 
@@ -48,8 +49,8 @@ class RemindsAfterExit(Notifier):
 class RemindsAtTheExit(Notifier):
     """Reminds at the very moment of an exit."""
 
-    def _remind(self, keys, limit, found):
-        super()._remind(keys, limit + 1, found)
+    def _remind(self, stays, limit, found):
+        super()._remind(stays, limit + 1, found)
 
 
 class DigestsInUtc(Notifier):
@@ -65,9 +66,9 @@ class DeduplicatesForEver(Notifier):
     def take(self, transitions):
         found = super().take(transitions)
         for one in transitions:
-            same = one.subscription, one.key, one.transition
-            if same in self._reported:
-                self._reported[same] = module.micros_of(one.at)
+            reported = self._reported.get(one.subscription, {})
+            if (one.key, one.transition) in reported:
+                reported[one.key, one.transition] = module.micros_of(one.at)
         return found
 
 
@@ -135,16 +136,9 @@ class RemindsTwice(Notifier):
 class RemindsOneSubscription(Notifier):
     """Reminds of one stay of an object after the other, not in order of time."""
 
-    def _remind(self, keys, limit, found):
-        keys = list(keys)
-        whole = self._stays
+    def _remind(self, stays, limit, found):
         for subscription in ("t", "s"):
-            self._stays = {
-                key: {one: stay for one, stay in stays.items() if one == subscription}
-                for key, stays in whole.items()
-            }
-            super()._remind(keys, limit, found)
-        self._stays = whole
+            super()._remind([one for one in stays if one[0] == subscription], limit, found)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +257,46 @@ def test_what_no_transition_is_compared_with_is_forgotten():
     notifier.advance(START + timedelta(hours=2))
     saved = notifier.saved()
     assert [saved[name] for name in ("reported", "times", "stays", "windows")] == [[], [], [], []]
+
+
+def agendas(notifier: Notifier) -> list[Agenda]:
+    return [notifier._reminders, notifier._ends, notifier._repeats, notifier._throttles]
+
+
+def visited(notifier: Notifier) -> int:
+    """Return how many entries of its state a notifier has looked at to find what is due."""
+    return sum(agenda.visited for agenda in agendas(notifier))
+
+
+def test_time_costs_what_is_due_not_what_there_is():
+    often = Policy(deduplicate="1 h", throttle=(9, "1 h"), renotify="1 h")
+    seldom = Policy(deduplicate="900 h", throttle=(9, "900 h"), renotify="900 h")
+    digest = Policy(digest=Digest(at="08:00", days="Mon"))
+    notifier = Notifier(policies={"often": often, "seldom": seldom, "weekly": digest})
+    for number in range(5000):
+        notifier.take([transition(0, key=f"k{number}", subscription="seldom")])
+    notifier.take([transition(0, subscription="weekly")])
+    notifier.take([transition(0, key=key, subscription="often") for key in "abc"])
+    for step in range(1, 61):
+        moment = START + timedelta(minutes=step)
+        assert not notifier.is_due(moment)
+        assert notifier.advance(moment) == []
+    assert visited(notifier) <= 6  # what `often` compared with is forgotten after an hour
+    reminded = notifier.advance(START + timedelta(hours=24.5))
+    assert len(reminded) == 24 * 3
+    assert visited(notifier) <= 6 + 24 * 3 * 3
+    before = visited(notifier)
+    assert len(notifier.advance(START + timedelta(hours=901))) == 5000 + 3 * 876 + 1
+    assert 5000 * 2 <= visited(notifier) - before <= 5000 * 3 + 3 * 3 * 876
+
+
+def test_an_agenda_keeps_nothing_of_entries_that_were_replaced():
+    policy = Policy(deduplicate="900 h", renotify="900 h")
+    notifier = Notifier(policy)
+    for number in range(20_000):
+        kind = "exit" if number % 2 else "enter"
+        notifier.take([transition(number * 2000, kind, key="a")])
+    assert all(len(agenda._heap) < 100 for agenda in agendas(notifier))
 
 
 @pytest.mark.parametrize(

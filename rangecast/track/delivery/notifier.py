@@ -11,19 +11,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rangecast.errors import UsageError
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.flags import flag
+from rangecast.track.delivery.agenda import Agenda
+from rangecast.track.delivery.digests import (
+    ConsumerOwner,
+    Owner,
+    Window,
+    digest_of,
+    window_around,
+)
 from rangecast.track.delivery.notifications import Notification
 from rangecast.track.delivery.policies import Digest, Policy
-from rangecast.track.local_time import minutes_of, moment_at, weekdays_of, zone_of
-from rangecast.track.machine import NEVER
+from rangecast.track.local_time import zone_of
+from rangecast.track.machine import FAR, NEVER
 from rangecast.track.moments import micros_of, moment_of
 from rangecast.track.transitions import Transition
 
@@ -32,23 +39,7 @@ REMINDER = "reminder"
 _VERSION = 1
 
 
-class _Consumer(NamedTuple):
-    """Owner of a policy that counts all subscriptions of a consumer."""
-
-    name: Id
-
-
-_Owner = Id | _Consumer
-"""Owner of a policy: a subscription, or a consumer."""
 _NO_POLICY = Policy()
-
-
-class _Window:
-    """An open digest of transitions in [start, end), or without an end if it is closed by count."""
-
-    def __init__(self, name: str, start: int, end: int | None):
-        self.name, self.start, self.end = name, start, end
-        self.transitions: list[Transition] = []
 
 
 class _Stay:
@@ -81,12 +72,21 @@ class Notifier:
         self._moment = NEVER
         self._unreminded: set[Id] = set()
         """Subscriptions that don't report both ends of stays: consumers' reminders pass them by."""
-        self._reported: dict[tuple[_Owner, Id, str], int] = {}
-        self._times: dict[tuple[_Owner, Id], list[int]] = {}
+        self._reported: dict[Owner, dict[tuple[Id, str], int]] = {}
+        """When a transition of an object was last reported."""
+        self._times: dict[Owner, dict[Id, list[int]]] = {}
+        """When transitions of an object counted for the throttle."""
         self._stays: dict[Id, dict[Id, _Stay]] = {}
         """By object and subscription."""
-        self._windows: dict[_Owner, list[_Window]] = {}
-        self._counts: dict[_Owner, int] = {}
+        self._windows: dict[Owner, list[Window]] = {}
+        self._counts: dict[Owner, int] = {}
+        self._reminders = Agenda[tuple[Id, Id]]()
+        """Subscription and object of stays, by their next reminder."""
+        self._ends = Agenda[tuple[Owner, int, int]]()
+        """Owner, start and end of digests, by their end."""
+        self._repeats = Agenda[tuple[Owner, tuple[Id, str]]]()
+        """Entries of `_reported`, by the time at which they are forgotten; next, of `_times`."""
+        self._throttles = Agenda[tuple[Owner, Id]]()
 
     def __repr__(self) -> str:
         return f"<Notifier: {self.waiting} waiting in digests, {self.dropped} dropped>"
@@ -114,6 +114,7 @@ class Notifier:
         if policy is not None:
             self.policies[subscription] = policy
         self._end_reminders(subscription)
+        self._plan_forgetting(subscription)
         return self._close_digest_by_count(subscription)
 
     def set_consumer_policy(self, consumer: Id, policy: Policy | None) -> list[Notification]:
@@ -126,7 +127,8 @@ class Notifier:
             self.consumers[consumer] = policy
         for subscription in {id_ for stays in self._stays.values() for id_ in stays}:
             self._end_reminders(subscription)
-        return self._close_digest_by_count(_Consumer(consumer))
+        self._plan_forgetting(ConsumerOwner(consumer))
+        return self._close_digest_by_count(ConsumerOwner(consumer))
 
     def set_consumer(
         self, subscription: Id, consumer: Id | None, *, has_both_ends: bool = True
@@ -147,24 +149,32 @@ class Notifier:
 
     def remove_consumer(self, consumer: Id) -> None:
         """Remove a consumer with all that waits for it; subscriptions stay, without a consumer."""
-        owner = _Consumer(consumer)
+        owner = ConsumerOwner(consumer)
         self.consumers.pop(consumer, None)
-        self._windows.pop(owner, None)
-        self._reported = {same: at for same, at in self._reported.items() if same[0] != owner}
-        self._times = {pair: times for pair, times in self._times.items() if pair[0] != owner}
+        for window in self._windows.pop(owner, []):
+            if window.end is not None:
+                self._ends.discard((owner, window.start, window.end))
+        for same in self._reported.pop(owner, {}):
+            self._repeats.discard((owner, same))
+        for key in self._times.pop(owner, {}):
+            self._throttles.discard((owner, key))
         for subscription in [id_ for id_, one in self.consumer_of.items() if one == consumer]:
             self.set_consumer(subscription, None)
 
-    def _close_digest_by_count(self, owner: _Owner) -> list[Notification]:
+    def _close_digest_by_count(self, owner: Owner) -> list[Notification]:
         """Close the digest by count of an owner whose policy has no count any more."""
         digest = self._policy_of(owner).digest
         if digest is not None and digest.count is not None:
             return []
+        return self._close_counted(owner)
+
+    def _close_counted(self, owner: Owner) -> list[Notification]:
+        """Close the digest by count of an owner."""
         windows = self._windows.pop(owner, [])
         timed = [window for window in windows if window.end is not None]
         if timed:
             self._windows[owner] = timed
-        return [_digest(owner, window) for window in windows if window.end is None]
+        return [digest_of(owner, window) for window in windows if window.end is None]
 
     def _end_reminders(self, subscription: Id) -> None:
         """Forget the stays of a subscription if no policy reports them again."""
@@ -175,20 +185,22 @@ class Notifier:
 
     def _end_stay(self, key: Id, subscription: Id) -> None:
         stays = self._stays.get(key, {})
-        if stays.pop(subscription, None) is not None and not stays:
-            del self._stays[key]
+        if stays.pop(subscription, None) is not None:
+            self._reminders.discard((subscription, key))
+            if not stays:
+                del self._stays[key]
 
-    def _policy_of(self, owner: _Owner) -> Policy:
-        if isinstance(owner, _Consumer):
+    def _policy_of(self, owner: Owner) -> Policy:
+        if isinstance(owner, ConsumerOwner):
             return self.consumers.get(owner.name, _NO_POLICY)
         return self.policies.get(owner, self.policy)
 
-    def _owners(self, subscription: Id) -> list[tuple[_Owner, Policy]]:
+    def _owners(self, subscription: Id) -> list[tuple[Owner, Policy]]:
         """Return the policies of a subscription in their order: its own, then its consumer's."""
-        owners: list[tuple[_Owner, Policy]] = [(subscription, self._policy_of(subscription))]
+        owners: list[tuple[Owner, Policy]] = [(subscription, self._policy_of(subscription))]
         consumer = self.consumer_of.get(subscription)
         if consumer is not None and consumer in self.consumers:
-            owners.append((_Consumer(consumer), self.consumers[consumer]))
+            owners.append((ConsumerOwner(consumer), self.consumers[consumer]))
         return owners
 
     def _renotify(self, subscription: Id) -> int:
@@ -201,11 +213,8 @@ class Notifier:
 
     def is_due(self, moment: Any) -> bool:
         """Return whether `advance` to a moment would deliver anything."""
-        limit = micros_of(moment)
-        ends = [one.end for some in self._windows.values() for one in some if one.end is not None]
-        return any(end <= limit for end in ends) or any(
-            stay.due < limit for stays in self._stays.values() for stay in stays.values()
-        )
+        limit, end, reminder = micros_of(moment), self._ends.next(), self._reminders.next()
+        return (end is not None and end <= limit) or (reminder is not None and reminder < limit)
 
     def is_waiting(self, subscription: Id) -> bool:
         """Return whether transitions are waiting in a digest of a subscription."""
@@ -213,25 +222,25 @@ class Notifier:
 
     def is_consumer_waiting(self, consumer: Id) -> bool:
         """Return whether transitions are waiting in a digest of a consumer."""
-        return _Consumer(consumer) in self._windows
+        return ConsumerOwner(consumer) in self._windows
 
     def take(self, transitions: Iterable[Transition]) -> list[Notification]:
         """Process transitions, those of each object in order; return what is due by now."""
         notifications: list[Notification] = []
         for transition in transitions:
             at, key = micros_of(transition.at), transition.key
-            self._remind([key], at, notifications)
+            self._remind([(id_, key) for id_ in self._stays.get(key, ())], at, notifications)
             self._note_stay(transition, at)
             for owner, policy in self._owners(transition.subscription):
                 repeats = policy.lengths[0]
                 if not repeats:
                     continue
-                same = owner, key, transition.transition
-                last = self._reported.get(same)
-                if last is not None and at - last < repeats:
+                same, reported = (key, transition.transition), self._reported.setdefault(owner, {})
+                if same in reported and at - reported[same] < repeats:
                     self.dropped += 1
                     break
-                self._reported[same] = at
+                reported[same] = at
+                self._repeats.set((owner, same), at + repeats)
             else:
                 self._deliver(transition, at, notifications)
         return notifications
@@ -244,8 +253,12 @@ class Notifier:
         elif transition.transition in ("enter", "inside") and subscription not in stays:
             renotify = self._renotify(subscription)
             if renotify:
-                stay = _Stay(transition, at + renotify)
-                self._stays.setdefault(transition.key, {})[subscription] = stay
+                self._begin_stay(_Stay(transition, at + renotify))
+
+    def _begin_stay(self, stay: _Stay) -> None:
+        key, subscription = stay.begun.key, stay.begun.subscription
+        self._stays.setdefault(key, {})[subscription] = stay
+        self._reminders.set((subscription, key), stay.due)
 
     def advance(self, moment: Any) -> list[Notification]:
         """Advance event time to a moment: no earlier transition will arrive.
@@ -256,7 +269,7 @@ class Notifier:
         notifications: list[Notification] = []
         if limit <= self._moment:
             return notifications
-        self._remind(self._stays, limit, notifications)
+        self._remind([*self._reminders.take(limit - 1)], limit, notifications)
         self._moment = limit
         notifications += self._closed(limit)
         self._forget(limit)
@@ -266,17 +279,18 @@ class Notifier:
         """Deliver all open digests, whatever their time; for the end of a file."""
         return self._closed(None)
 
-    def _remind(self, keys: Iterable[Id], limit: int, notifications: list[Notification]) -> None:
-        """Deliver all reminders of objects that are due before a moment, in order of time."""
-        due = [
-            (stay.due, repr((subscription, key)), subscription, stay)
-            for key in keys
-            for subscription, stay in self._stays.get(key, {}).items()
-            if stay.due < limit
-        ]
+    def _remind(
+        self, stays: list[tuple[Id, Id]], limit: int, notifications: list[Notification]
+    ) -> None:
+        """Deliver all reminders of stays that are due before a moment, in order of time.
+
+        stays   (subscription, object) of each
+        """
+        named = [(id_, key, self._stays[key][id_]) for id_, key in stays]
+        due = [(one.due, repr((id_, key)), one) for id_, key, one in named if one.due < limit]
         heapify(due)
         while due:
-            at, name, subscription, stay = heappop(due)
+            at, name, stay = heappop(due)
             reported = stay.begun._replace(
                 transition=REMINDER,
                 at=moment_of(at),
@@ -285,10 +299,12 @@ class Notifier:
                 number=stay.number,
             )
             self._deliver(reported, at, notifications)
-            stay.due += self._renotify(subscription)
+            stay.due += self._renotify(stay.begun.subscription)
             stay.number += 1
             if stay.due < limit:
-                heappush(due, (stay.due, name, subscription, stay))
+                heappush(due, (stay.due, name, stay))
+        for id_, key, stay in named:
+            self._reminders.set((id_, key), stay.due)
 
     def _deliver(self, transition: Transition, at: int, notifications: list[Notification]) -> None:
         """Deliver a transition or add it to its digest; drop it if throttled."""
@@ -309,59 +325,76 @@ class Notifier:
             self._windows[owner].remove(window)
             if not self._windows[owner]:
                 del self._windows[owner]
-            notifications.append(_digest(owner, window))
+            notifications.append(digest_of(owner, window))
 
-    def _is_throttled(self, owner: _Owner, policy: Policy, key: Id, at: int) -> bool:
+    def _is_throttled(self, owner: Owner, policy: Policy, key: Id, at: int) -> bool:
         """Count a transition of an object; return whether it is too much."""
         _, number, period, _ = policy.lengths
         if not number:
             return False
-        times = [before for before in self._times.get((owner, key), ()) if at - before < period]
-        self._times[owner, key] = times
+        counted = self._times.setdefault(owner, {})
+        times = [before for before in counted.get(key, ()) if at - before < period]
+        counted[key] = times
         if len(times) >= number:
             return True
         times.append(at)
+        self._throttles.set((owner, key), at + period)
         return False
 
-    def _window(self, owner: _Owner, at: int, digest: Digest) -> _Window:
+    def _window(self, owner: Owner, at: int, digest: Digest) -> Window:
         """Return the digest for a moment; the next one if that was already delivered."""
-        windows = self._windows.setdefault(owner, [])
         at = max(at, self._moment)
-        for one in windows:
+        for one in self._windows.get(owner, ()):
             if one.end is None or one.start <= at < one.end:
                 return one
         if digest.count is not None:
             self._counts[owner] = self._counts.get(owner, 0) + 1
-            window = _Window(str(self._counts[owner]), 0, None)
+            window = Window(str(self._counts[owner]), 0, None)
         else:
             start, end = window_around(at, digest)
             name = moment_of(end).astimezone(zone_of(digest.zone)).isoformat()
-            window = _Window(name, start, end)
-        windows.append(window)
+            window = Window(name, start, end)
+        self._add_window(owner, window)
         return window
+
+    def _add_window(self, owner: Owner, window: Window) -> None:
+        self._windows.setdefault(owner, []).append(window)
+        if window.end is not None:
+            self._ends.set((owner, window.start, window.end), window.end)
 
     def _closed(self, limit: int | None) -> list[Notification]:
         """Close the digests that end by a moment, or all; return them in order of time."""
         closed = []
-        for owner, windows in list(self._windows.items()):
-            for window in list(windows):
-                if limit is None or (window.end is not None and window.end <= limit):
-                    windows.remove(window)
-                    closed.append((window.end or 0, repr(owner), _digest(owner, window)))
+        if limit is None:
+            for owner in sorted(self._windows, key=repr):
+                closed += self._close_counted(owner)
+        for owner, start, end in self._ends.take(FAR if limit is None else limit):
+            windows = self._windows[owner]
+            window = next(one for one in windows if (one.start, one.end) == (start, end))
+            windows.remove(window)
+            closed.append(digest_of(owner, window))
             if not windows:
                 del self._windows[owner]
-        return [window for _, _, window in sorted(closed, key=lambda entry: entry[:2])]
+        return closed
+
+    def _plan_forgetting(self, owner: Owner) -> None:
+        """Plan when to forget what transitions are compared with, by the policy of an owner."""
+        repeats, _, period, _ = self._policy_of(owner).lengths
+        for same, at in self._reported.get(owner, {}).items():
+            self._repeats.set((owner, same), at + repeats)
+        for key, times in self._times.get(owner, {}).items():
+            self._throttles.set((owner, key), times[-1] + period)
 
     def _forget(self, moment: int) -> None:
         """Forget state that no later transition is compared with."""
-        lengths = {owner: self._policy_of(owner).lengths for owner, *_ in self._reported}
-        self._reported = {
-            same: at for same, at in self._reported.items() if moment - at < lengths[same[0]][0]
-        }
-        for pair, times in list(self._times.items()):
-            period = self._policy_of(pair[0]).lengths[2]
-            if not times or moment - times[-1] >= period:
-                del self._times[pair]
+        for owner, same in self._repeats.take(moment):
+            del self._reported[owner][same]
+            if not self._reported[owner]:
+                del self._reported[owner]
+        for owner, key in self._throttles.take(moment):
+            del self._times[owner][key]
+            if not self._times[owner]:
+                del self._times[owner]
 
     # ---- snapshots
 
@@ -387,8 +420,16 @@ class Notifier:
             "unreminded": sorted(self._unreminded, key=repr),
             "dropped": self.dropped,
             "moment": self._moment,
-            "reported": [[_saved(same[0]), *same[1:], at] for same, at in self._reported.items()],
-            "times": [[_saved(owner), key, times] for (owner, key), times in self._times.items()],
+            "reported": [
+                [_saved(owner), *same, at]
+                for owner, reported in self._reported.items()
+                for same, at in reported.items()
+            ],
+            "times": [
+                [_saved(owner), key, times]
+                for owner, counted in self._times.items()
+                for key, times in counted.items()
+            ],
             "stays": [
                 [_listed(stay.begun), stay.due, stay.number]
                 for stays in self._stays.values()
@@ -412,18 +453,18 @@ class Notifier:
         made = cls(Policy.of(saved["policy"]), policies, consumers, dict(saved["consumer_of"]))
         made._unreminded = set(saved["unreminded"])
         made.dropped, made._moment = saved["dropped"], saved["moment"]
-        made._reported = {
-            (_restored(owner), key, kind): at for owner, key, kind, at in saved["reported"]
-        }
-        made._times = {(_restored(owner), key): list(some) for owner, key, some in saved["times"]}
+        for owner, key, kind, at in saved["reported"]:
+            made._reported.setdefault(_restored(owner), {})[key, kind] = at
+        for owner, key, times in saved["times"]:
+            made._times.setdefault(_restored(owner), {})[key] = list(times)
+        for owner in made._reported.keys() | made._times.keys():
+            made._plan_forgetting(owner)
         for listed, due, number in saved["stays"]:
-            begun = _transition(listed)
-            stays = made._stays.setdefault(begun.key, {})
-            stays[begun.subscription] = _Stay(begun, due, number)
+            made._begin_stay(_Stay(_transition(listed), due, number))
         for owner, name, start, end, listed in saved["windows"]:
-            window = _Window(name, start, end)
+            window = Window(name, start, end)
             window.transitions = [*map(_transition, listed)]
-            made._windows.setdefault(_restored(owner), []).append(window)
+            made._add_window(_restored(owner), window)
         made._counts = {_restored(owner): count for owner, count in saved["counts"]}
         return made
 
@@ -437,34 +478,13 @@ class Notifier:
         return cls.restored(json.loads(Path(path).read_text()))
 
 
-def window_around(at: int, digest: Digest) -> tuple[int, int]:
-    """Return the digest times around a moment: the last one at or before it, and the next one."""
-    assert digest.at is not None
-    minutes, days = minutes_of(digest.at), weekdays_of(digest.days)
-    assert minutes is not None
-    assert days is not None
-    zone = zone_of(digest.zone)
-    today = moment_of(at).astimezone(zone).date()
-    near = (today + timedelta(days=step) for step in range(-8, 9))
-    times = [micros_of(moment_at(day, minutes, zone)) for day in near if day.weekday() in days]
-    return max(time for time in times if time <= at), min(time for time in times if time > at)
-
-
-def _digest(owner: _Owner, window: _Window) -> Notification:
-    last = window.transitions[-1].at if window.end is None else moment_of(window.end)
-    whole = last, window.name, tuple(window.transitions)
-    if isinstance(owner, _Consumer):
-        return Notification(None, *whole, owner.name)
-    return Notification(owner, *whole)
-
-
-def _saved(owner: _Owner) -> Id | list[Id]:
+def _saved(owner: Owner) -> Id | list[Id]:
     """Return an owner as plain data: a consumer as a list of one."""
-    return [owner.name] if isinstance(owner, _Consumer) else owner
+    return [owner.name] if isinstance(owner, ConsumerOwner) else owner
 
 
-def _restored(owner: Any) -> _Owner:
-    return _Consumer(*owner) if isinstance(owner, list) else owner
+def _restored(owner: Any) -> Owner:
+    return ConsumerOwner(*owner) if isinstance(owner, list) else owner
 
 
 def _listed(transition: Transition) -> list[Any]:
