@@ -47,8 +47,7 @@ class Transition(NamedTuple):
     @property
     def id(self) -> str:
         """Deterministic id: the same whenever this transition is derived again."""
-        at = micros_of(self.at)
-        return transition_id(self.key, self.subscription, self.transition, at, self.number)
+        return transition_id(self.key, self.subscription, self.transition, micros_of(self.at))
 
 
 class Transitions(Results[Transition]):
@@ -114,7 +113,7 @@ class Transitions(Results[Transition]):
     def table(self) -> pa.Table:
         """Return the transitions as a table, with the fields of `Transition` and `id`."""
         kinds = [KINDS[kind] for kind in self._kinds.tolist()]
-        fields = self._keys, self._subjects, kinds, self._at.tolist(), self._numbers.tolist()
+        fields = self._keys, self._subjects, kinds, self._at.tolist()
         ids = [transition_id(*row) for row in zip(*fields, strict=True)]
         columns = {
             "event": pa.array(self._events, _type(self._events)),
@@ -150,7 +149,12 @@ def _type(ids: list[Any]) -> pa.DataType:
     return pa.int64() if isinstance(known, int) else pa.large_string()
 
 
-def transition_id(key: Id, subscription: Id, transition: str, at: int, number: int) -> str:
-    """Return the id of a transition; `at` is in microseconds since 1970."""
-    data = repr((key, subscription, transition, at, number)).encode(errors="backslashreplace")
+def transition_id(key: Id, subscription: Id, transition: str, at: int) -> str:
+    """Return the id of a transition; `at` is in microseconds since 1970.
+
+    An object has one event at a time, and one stay at a time in a subscription, which begins with
+    an event: so it has each kind of transition of a subscription at most once at a moment. Other
+    subscriptions have no influence, so a program that tracks only some derives the same ids.
+    """
+    data = repr((key, subscription, transition, at)).encode(errors="backslashreplace")
     return blake2b(data, digest_size=_ID_BYTES).hexdigest()

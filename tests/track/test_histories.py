@@ -17,6 +17,8 @@ def compare(seed: int, folder: Path | None, *, batches: bool) -> None:
     expected = by_key(oracle.run())
     rows, tracker = actual(history, folder, batches=batches)
     assert by_key(rows) == expected, f"seed {seed}"
+    facts = {(row.key, row.subscription, row.transition, row.at) for row in rows}
+    assert len(facts) == len(rows), f"seed {seed}: two transitions have one id"
     assert (tracker.late, tracker.repeated) == (oracle.late, oracle.repeated), f"seed {seed}"
 
 

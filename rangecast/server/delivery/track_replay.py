@@ -36,6 +36,7 @@ class TrackReplay:
         ]
         policy = ConsumerPolicy(consumer.number, consumer.name, consumer.policy)
         self._tracks.apply(Change(source, policy=policy))
+        versions.sort(key=lambda version: version.number)  # by arrival
         self._tracks.apply(Change(source, put=versions))
         self._upto = log.first - 1
 

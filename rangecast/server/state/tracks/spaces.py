@@ -191,7 +191,7 @@ class SpaceTracks:
                 times = moment_of(at), moment_of(since)
                 collected.append(Transition(key, name, kind, *times, event, reason, count))
                 continue
-            id_, seq = transition_id(key, name, kind, at, count), int(event or 0)
+            id_, seq = transition_id(key, name, kind, at), int(event or 0)
             fields = id_, consumer, name, kind, key, at, since, reason, count, score, seq
             derived.append(Derived(*fields))
         derived += self.notices.take(collected, self.tracker.watermark)
