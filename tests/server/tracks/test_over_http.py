@@ -192,13 +192,13 @@ def test_a_new_consumer_gets_the_transitions_of_the_past(fleet: Client):
 
 def test_ids_do_not_depend_on_the_subscriptions_of_other_consumers(fleet: Client):
     """They come and go while an object moves from one to another, at the same moment."""
-    for consumer in ("a", "b"):
+    for consumer in ("mine", "theirs"):
         fleet.put_consumer(consumer)
     rule, middle = Rule(dwell="2 min"), "speed between 50 and 80"
-    fleet.subscribe("b1", "speed < 60", consumer="b", track={})
-    fleet.subscribe("a1", "speed between 55 and 70", consumer="a", track=rule)
-    fleet.subscribe("a2", "speed > 75", consumer="a", track={})
-    fleet.replace("a1", middle, consumer="a", track=rule)
+    fleet.subscribe("b1", "speed < 60", consumer="theirs", track={})
+    fleet.subscribe("a1", "speed between 55 and 70", consumer="mine", track=rule)
+    fleet.subscribe("a2", "speed > 75", consumer="mine", track={})
+    fleet.replace("a1", middle, consumer="mine", track=rule)
     events = [
         [event(minute, 40 + 37 * minute % 60, f"t{truck}") for truck in range(3)]
         for minute in range(30)
@@ -207,17 +207,17 @@ def test_ids_do_not_depend_on_the_subscriptions_of_other_consumers(fleet: Client
         fleet.publish(rows)
         if minute % 10 == 5:
             fleet.unsubscribe("b1")
-            fleet.subscribe("b1", f"speed < {60 + minute}", consumer="b", track={})
+            fleet.subscribe("b1", f"speed < {60 + minute}", consumer="theirs", track={})
     engine = Engine(SPACE)
     engine.subscribe("a1", middle)
     engine.subscribe("a2", "speed > 75")
     alone = Tracker(engine, key="truck", time="at", rules={"a1": rule})
     wanted = [one for rows in events for one in alone.update_many(rows)]
-    live = got(fleet, "a", len(wanted))
+    live = got(fleet, "mine", len(wanted))
     assert sorted(one.id for one in live) == sorted(one.id for one in wanted)
     assert len({one.id for one in live}) == len(live) > 60
-    fleet.seek("a", "start", subscriptions="current")
-    again = got(fleet, "a", len(wanted))
+    fleet.seek("mine", "start", subscriptions="current")
+    again = got(fleet, "mine", len(wanted))
     assert [one.id for one in again] == [one.id for one in live]
     assert names(again) == names(live)
 
