@@ -6,6 +6,7 @@ but a bitmap with the indexes of the previous view, and are created by the first
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from rangecast.match.single_event import (
     single_event,
 )
 from rangecast.match.slabs.index import Slabs
-from rangecast.match.terms.index import Selected
+from rangecast.match.terms.index import Selected, Terms
 from rangecast.match.tiles import Tiles
 from rangecast.match.values.index import Values
 from rangecast.match.warmup import WarmupIndex
@@ -119,22 +120,20 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
     numbers, newest = verified, ALONE[1]
     if view.indexed < view.count:
         newest = _recent(view, dimensions).columns
-    for part, some in zip(view.parts, _living(view), strict=True):
-        index = settled(some)
-        is_learning = isinstance(index, Selected) and not index.is_settled
-        if isinstance(index, Cells | Slabs | Tiles | Values | Selected) and not is_learning:
-            own = numbers if part.is_whole else numbers._replace(set_rows=part.set_rows)
+    for index, set_rows in _searched(view):
+        if isinstance(index, Cells | Slabs | Tiles | Values | Terms):
+            own = numbers if set_rows is None else numbers._replace(set_rows=set_rows)
             calls.append(index.single_event(Bundle(own), newest))
             newest = ALONE[1]
         else:
             if needed and not calls:
                 calls.append(single_event(match_recent, Bundle(verified), ALONE[1]))
-            calls.append(partial(_match_plainly, index, None if part.is_whole else part.set_rows))
+            calls.append(partial(_match_plainly, index, set_rows))
         numbers = Numbers(NO_ROWS)  # the first call, which is made last, verifies
         if (
             index.is_loose
             if isinstance(index, Cells)
-            else is_learning or isinstance(index, WarmupIndex | MaskedIndex)
+            else isinstance(index, WarmupIndex | MaskedIndex | Selected)
         ):
             unsettled.append(index)
     if newest is not ALONE[1] or not calls:
@@ -143,6 +142,22 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
     calls.reverse()
     match = calls[0] if len(calls) == 1 else partial(_match_by_all, calls)
     return _Prepared(match, unsettled, texts, needed)
+
+
+def _searched(view: View) -> Iterator[tuple[Any, I32 | None]]:
+    """Yield the structures that single events search, with the set's row of each of their rows.
+
+    `None`: the same. A structure that selects by terms is searched as the two that it consists of,
+    once single events are no longer counted.
+    """
+    for part, some in zip(view.parts, _living(view), strict=True):
+        index, set_rows = settled(some), None if part.is_whole else part.set_rows
+        if not isinstance(index, Selected) or not index.terms.is_settled:
+            yield index, set_rows
+            continue
+        yield index.terms, set_rows
+        if index.placed is not None:
+            yield settled(index.placed), index.rows if set_rows is None else set_rows[index.rows]
 
 
 def _match_by_all(calls: list[SingleEvent], points: F64, rows: I32) -> I32:
@@ -164,7 +179,7 @@ def _match_plainly(index: Index, set_rows: I32 | None, points: F64, rows: I32) -
 def _has_got_faster(index: Index, entries: int) -> bool:
     """Whether an index got faster after an answer with this many entries."""
     if isinstance(index, Selected):
-        return index.is_settled
+        return index.terms.is_settled
     if not isinstance(index, Cells):
         return settled(index) is not index
     index.mark_dead_entries(entries)

@@ -1,7 +1,8 @@
 """Indexes that leave out some subscriptions: dead ones, or those of another consumer.
 
-`Slabs`, `Cells`, `Tiles` and `Values` skip them during the search. The matches of any other index
-are filtered afterwards. Either way the index itself is unchanged, for views that still use it.
+`Slabs`, `Cells`, `Tiles`, `Values` and `Selected` skip them during the search. The matches of any
+other index are filtered afterwards. Either way the index itself is unchanged, for views that still
+use it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
 from rangecast.match.result import MatchRows
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.terms.index import Selected
 from rangecast.match.tiles import Tiles
 from rangecast.match.values.index import Values
 from rangecast.match.warmup import WarmupIndex
@@ -80,7 +82,18 @@ def without(index: Index, rows: I64, count: int) -> Index:
     index = settled(index)
     if isinstance(index, Slabs | Cells | Tiles | Values | MaskedIndex):
         return index.without(rows)
+    if isinstance(index, Selected):
+        return _selected_without(index, rows)
     return MaskedIndex(index, np.zeros(count, np.bool_)).without(rows)
+
+
+def _selected_without(index: Selected, rows: I64) -> Selected:
+    placed = index.placed
+    if placed is not None:
+        own = np.searchsorted(index.rows, rows)
+        own = own[own < np.searchsorted(index.rows, rows, side="right")]
+        placed = without(placed, own, len(index.rows)) if len(own) else placed
+    return Selected(placed, index.rows, index.terms.without(rows))
 
 
 def settled(index: Index) -> Index:

@@ -9,6 +9,8 @@ import pytest
 
 from rangecast import Engine, Number, Space, Text
 from rangecast.match.choose import build
+from rangecast.match.live import _searched
+from rangecast.match.masked import MaskedIndex
 from rangecast.match.terms.index import Selected
 from rangecast.model.encoding.events import encode_events
 
@@ -157,11 +159,14 @@ def test_a_structure_that_was_sent_elsewhere_finds_the_same():
         )
 
 
-def test_single_events_find_the_same_once_terms_are_known():
-    """A kernel of their own then answers: beside new rows, without removed ones, in any form."""
+@pytest.mark.parametrize("has_ranges", [False, True], ids=["terms alone", "terms and ranges"])
+def test_single_events_find_the_same_once_terms_are_known(has_ranges):
+    """Kernels of their own then answer: beside new rows, without removed ones, in any form."""
     filters = [f"title contains 'b{n}x'" for n in range(600)]
     filters += [f"words(title) has all ('w{n}', 'É')" for n in range(300)]
     filters += [f"title like 'A%{n}' ignore case and price > {n % 9}" for n in range(100)]
+    if has_ranges:
+        filters += [f"title contains 'a' and price between {n % 12} and {n}" for n in range(300)]
     engine = engine_of(filters)
     r = random.Random(2)
     titles = [f"a b{r.randrange(600)}x w{r.randrange(300)} é {n % 100}" for n in range(200)]
@@ -170,12 +175,20 @@ def test_single_events_find_the_same_once_terms_are_known():
     for _ in range(70):
         engine.match_many(events)
     (part,) = engine._view.parts
-    assert part.index.is_settled
+    assert part.index.terms.is_settled
+    assert (part.index.placed is not None) == has_ranges
+    assert all(not isinstance(index, Selected) for index, _ in _searched(engine._view))
     expected = [list(found) for found in engine.match_many(events)]
     assert sum(map(len, expected)) > 400
     assert [engine.match(event) for event in events] == expected
     engine.subscribe(5000, "title contains 'x'")
-    engine.unsubscribe(1)
-    expected = [list(found) for found in engine.match_many(events)]
-    assert any(5000 in found for found in expected)
-    assert [engine.match(event) for event in events] == expected
+    gone = {1, 650, 950, len(filters) - 1}
+    for row in gone:
+        engine.unsubscribe(row)
+    left = [[row for row in found if row not in gone] for found in expected]
+    assert left != expected
+    for index, _ in _searched(engine._view):  # removed rows are skipped, not filtered afterwards
+        assert not isinstance(index, Selected | MaskedIndex)
+    for event, before in zip(events, left, strict=True):
+        new = [5000] if "x" in (event["title"] or "") else []
+        assert engine.match(event) == list(engine.match_many([event])[0]) == before + new

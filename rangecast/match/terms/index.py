@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -46,6 +48,9 @@ class Placed(Protocol):
 
     def match(self, points: F64) -> MatchRows:
         """Return the rows whose boxes contain each event."""
+
+    def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
+        """Yield (first event, rows) in pieces."""
 
     def match_one(self, point: F64) -> I32:
         """Return the rows whose boxes contain one event."""
@@ -111,17 +116,9 @@ class Selected:
             return more
         return np.concatenate([self.rows[self.placed.match_one(point)], more])
 
-    @property
-    def is_settled(self) -> bool:
-        """Return whether single events need no more learning, and no structure over boxes."""
-        return self.placed is None and self.terms.is_settled
 
-    def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
-        """Return the single-event kernel, bound to the tables of the rows beside the index."""
-        return single_event(match_single, *beside, *self.terms.bundles)
-
-
-class TermCounts(NamedTuple):
+@dataclass(slots=True)
+class TermCounts:
     """Work so far."""
 
     events: int = 0
@@ -155,7 +152,7 @@ class Terms:
 
     def __str__(self) -> str:
         """Return it in words."""
-        events, verified = self.counts
+        events, verified = self.counts.events, self.counts.verified
         terms = np.count_nonzero(self._postings.arrays.first < self._postings.arrays.last)
         return (
             f"{self.rows:,} subscriptions are selected by {terms:,} terms of their texts: "
@@ -173,10 +170,17 @@ class Terms:
         """Return whether single events are no longer counted."""
         return self._seen.total >= _OFTEN
 
-    @property
-    def bundles(self) -> tuple[Bundle[Any], ...]:
-        """Postings and programs, for a kernel."""
-        return self._postings, self._programs
+    def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
+        """Return the single-event kernel, bound to the tables of the rows beside the index."""
+        return single_event(match_single, *beside, self._postings, self._programs)
+
+    def without(self, rows: I64) -> Terms:
+        """Return the same structure without some rows; all else is shared."""
+        other = copy(self)
+        other._choosing = threading.Lock()
+        other._boxed = self._boxed.without(rows)
+        other._postings = self._postings.replaced(state=other._boxed.state)
+        return other
 
     @property
     def rows(self) -> int:
@@ -199,8 +203,8 @@ class Terms:
         offsets = np.empty(len(points) + 1, np.int64)
         given = postings.table, self._programs.table, readonly(points)
         rows, verified, compared = search(*given, seen.counts, learned, offsets)
-        events, before = self.counts
-        self.counts = TermCounts(events + len(points), before + verified)
+        self.counts.events += len(points)
+        self.counts.verified += verified
         if learned:
             seen.add(points[:learned])
             if seen.total >= self._due and self._choosing.acquire(blocking=False):

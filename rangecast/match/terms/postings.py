@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, U64, Bool, offsets_of, ranges_of
@@ -10,7 +12,16 @@ from rangecast.kernels.jit import jit
 from rangecast.match.terms.anchors import Seen, choose_anchors
 from rangecast.match.terms.hashes import PREFIX, SUFFIX
 from rangecast.match.terms.requirements import Requirements
-from rangecast.match.terms.search import PREFIXES, SEVERAL, SOURCE, SUFFIXES, Postings
+from rangecast.match.terms.search import (
+    DEAD,
+    ONE,
+    PREFIXES,
+    SEVERAL,
+    SEVERAL_BOXES,
+    SOURCE,
+    SUFFIXES,
+    Postings,
+)
 
 _FILTER = 3
 """The filter has this many bits of a hash more than the slots: 16 to 32 bits per term."""
@@ -51,10 +62,25 @@ class Boxed:
         mentioned = (lo > -np.inf) | (hi < np.inf)
         box, axis = np.nonzero(mentioned)
         self.words = words[order]
-        self.row, self.is_one = row[order], is_one[order].astype(np.uint8)
+        self.row = row[order]
+        self.state: U8 = np.where(is_one[order], ONE, SEVERAL_BOXES).astype(np.uint8)
+        self._by_row: list[tuple[I32, I64]] = []
+        """Rows, ascending, and the box of each, once they were needed."""
         self.first_bound = offsets_of(np.count_nonzero(mentioned, axis=1))
         self.axis = axis.astype(np.int32)
         self.lo, self.hi = lo[box, axis], hi[box, axis]
+
+    def without(self, rows: I64) -> Boxed:
+        """Return the same boxes, of which those of some rows are dead."""
+        if not self._by_row:
+            order = np.argsort(self.row, kind="stable")
+            self._by_row.append((self.row[order], order))
+        ascending, box = self._by_row[0]
+        first, last = (np.searchsorted(ascending, rows, side) for side in ("left", "right"))
+        other = copy(self)
+        other.state = self.state.copy()
+        other.state[box[ranges_of(first, last - first)]] = DEAD
+        return other
 
 
 def make_postings(
@@ -98,7 +124,7 @@ def make_postings(
             programs,
             offsets_of(np.bincount(own, minlength=len(programs))),
             boxed.row,
-            boxed.is_one,
+            boxed.state,
             boxed.first_bound,
             boxed.axis,
             boxed.lo,

@@ -58,6 +58,9 @@ SEVERAL = 1 << 30
 """Added to a word of a posting that may be found by several terms."""
 
 
+SEVERAL_BOXES, ONE, DEAD = 0, 1, 2
+
+
 class Postings(NamedTuple):
     """Postings of anchors, and the boxes of words."""
 
@@ -81,8 +84,8 @@ class Postings(NamedTuple):
     first_box: I64
     row: I32
     """Of each box."""
-    is_one: U8
-    """Of each box: 1 if its row has no other one."""
+    state: U8
+    """Of each box: `ONE` if its row has no other one, `SEVERAL_BOXES`, or `DEAD`."""
     first_bound: I64
     axis: I32
     lo: F64
@@ -275,11 +278,11 @@ def search(
                 continue
             for box in range(at.first_box[word], at.first_box[word + 1]):
                 compared += 1
-                if _in_box(at, box, here, event * d):
+                if at.state[box] != DEAD and _in_box(at, box, here, event * d):
                     rows = _grown(rows, filled)
                     rows[filled] = at.row[box]
                     filled += 1
-                    is_one &= at.is_one[box]
+                    is_one &= at.state[box]
         if is_one == 0:
             filled = _distinct(rows, begun, filled)
         offsets[event + 1] = filled
