@@ -16,7 +16,6 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64, U8, Bool, offsets_of, readonly
 from rangecast.kernels.grid import (
     MAX,
-    cell_of,
     edges_of_bounds,
     ends_cell,
     starts_cell,
@@ -69,8 +68,11 @@ def _encode_bounds(
     rough: U8,
 ) -> None:
     """Write the codes of all bounds, and whether each attribute has a bound inside a slab."""
+    cells = np.empty((2, len(lo)), np.int32)
     for j in range(lo.shape[1]):
         mine = edges[first_edge[j] : first_edge[j + 1]]
+        write_cells(mine, lo[:, j], cells[0])
+        write_cells(mine, hi[:, j], cells[1])
         rough[j] = 0
         for i in range(len(lo)):
             low, high = lo[i, j], hi[i, j]
@@ -79,7 +81,7 @@ def _encode_bounds(
             elif low == np.inf:
                 lo_codes[i, j] = KNOWN
             else:
-                lo_codes[i, j] = cell_of(mine, low) + 1
+                lo_codes[i, j] = cells[0, i] + 1
                 if not rough[j]:
                     rough[j] = not starts_cell(mine, low)
             if high == np.inf:
@@ -89,7 +91,7 @@ def _encode_bounds(
             elif high == -np.inf:
                 hi_codes[i, j] = FREE_LO
             else:
-                hi_codes[i, j] = cell_of(mine, high) + 1
+                hi_codes[i, j] = cells[1, i] + 1
                 if not rough[j]:
                     rough[j] = not ends_cell(mine, high)
 

@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, readonly
+from rangecast.kernels.arrays import F64, I32, I64, Bool, readonly
 from rangecast.kernels.jit import jit
 
 MAX = float(np.finfo(np.float64).max)
+_SAMPLED = 1 << 16
+"""Ranges whose bounds are sorted to choose edges, if there are more of them."""
 
 
 @jit
@@ -106,16 +108,33 @@ def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
     """Return edges for at most `cells` cells, at quantiles of the starts and ends of these ranges.
 
     Each edge is the start of a range or just past the end of one, so that with few distinct
-    bounds every range is a whole number of cells and nothing is left in doubt.
+    bounds every range is a whole number of cells and nothing is left in doubt. If a sample of many
+    ranges has more bounds than cells, its quantiles are taken.
     """
+    most = max(cells - 2, 0)
+    if len(lo) == len(hi) and len(lo) > _SAMPLED >= 16 * most:
+        some = np.random.default_rng(0).integers(0, len(lo), _SAMPLED)
+        candidates, is_new = _candidates(lo[some], hi[some])
+        if np.count_nonzero(is_new) > most:
+            return _quantiles(candidates, most)
+    candidates, is_new = _candidates(lo, hi)
+    if np.count_nonzero(is_new) <= most:
+        return candidates[is_new]
+    return _quantiles(candidates, most)
+
+
+def _candidates(lo: F64, hi: F64) -> tuple[F64, Bool]:
+    """Return the sorted starts of ranges and values just past their ends, and which are new."""
     starts = lo[(lo > -MAX) & (lo < np.inf)]
     ends = np.nextafter(hi[(hi > -np.inf) & (hi < MAX)], np.inf)
     candidates = np.concatenate([starts, ends])
     candidates.sort()
-    is_new = np.ones(len(candidates), bool)
+    is_new = np.ones(len(candidates), np.bool_)
     is_new[1:] = candidates[1:] != candidates[:-1]
-    most = max(cells - 2, 0)
-    if np.count_nonzero(is_new) <= most:
-        return candidates[is_new]
+    return candidates, is_new
+
+
+def _quantiles(candidates: F64, most: int) -> F64:
+    """Return at most this many distinct values at quantiles of sorted candidates."""
     places = (np.arange(1, most + 1) * len(candidates)) // (most + 1)
     return np.unique(candidates[places])

@@ -59,3 +59,23 @@ def test_with_few_bounds_nothing_is_in_doubt(ranges):
     for a, b in ranges:
         assert starts_cell(edges, a)
         assert ends_cell(edges, b)
+
+
+def test_edges_of_many_ranges_are_near_their_quantiles():
+    rng = np.random.default_rng(8)
+    lo = rng.exponential(1.0, 200_000)
+    hi = lo + 0.01
+    edges = edges_of_bounds(lo, hi, 102)
+    bounds = np.sort(np.concatenate([lo, hi]))
+    shares = np.searchsorted(bounds, edges) / len(bounds)
+    assert len(edges) == 100
+    assert np.abs(shares - np.arange(1, 101) / 101).max() < 0.01
+
+
+def test_many_ranges_with_few_bounds_leave_nothing_in_doubt():
+    rng = np.random.default_rng(8)
+    lo = rng.integers(0, 40, 200_000).astype(np.float64)
+    lo[7] = 1234.5
+    hi = lo + 1
+    edges = edges_of_bounds(lo, hi, 100)
+    assert {*edges.tolist()} == {*lo.tolist(), *map(_up, hi.tolist())}

@@ -63,6 +63,45 @@ def test_a_small_set_takes_one_job_and_is_read_as_elsewhere(spark, tmp_path):
     assert gather_small(texts, SPACE, 1 << 30) is None
 
 
+def test_the_driver_takes_what_a_part_of_its_heap_holds(spark):
+    """About 39 MB of bounds, by Spark's estimate; a billion rows stay where they are."""
+    near = [f"rand({axis}) as {name}_lo" for axis, name in enumerate("xy")]
+    wide = [f"{name}_lo + 1e-6 as {name}_hi" for name in "xy"]
+    lots = ["cast(0 as long) as lots_lo", "cast(9 as long) as lots_hi"]
+
+    def made(rows):
+        return spark.range(rows).selectExpr("*", *near).selectExpr("*", *wide, *lots)
+
+    heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()
+    assert heap // 16 > 700_000 * 56
+    found = gather_small(made(700_000), SPACE, 1 << 30)
+    assert found.ids.to_numpy().tolist() == [*range(700_000)]
+    some = made(700_000).where("id % 70000 = 0").toArrow()
+    chosen = some["id"].to_numpy()
+    for axis, name in enumerate(SPACE.names):
+        assert np.array_equal(found.lo[chosen, axis], some[f"{name}_lo"].to_numpy())
+        assert np.array_equal(found.hi[chosen, axis], some[f"{name}_hi"].to_numpy())
+    assert gather_small(made(700_000), SPACE, 1 << 20) is None
+    assert gather_small(made(1_000_000_000), SPACE, 1 << 40) is None
+
+
+@pytest.mark.parametrize("ids", ["long", "string"])
+def test_rows_that_arrive_out_of_order_are_ordered(spark, ids):
+    """Without a `seq` by their ids, over several batches."""
+    table = bounds(300)
+    shuffled = table.take(pa.array(RANDOM.permutation(300)))
+    frame = spark.createDataFrame(shuffled).repartition(3)
+    found = gather_small(frame.withColumn("id", frame["id"].cast(ids)), SPACE, 1 << 30)
+    kind = {"long": int, "string": str}[ids]
+    order = np.array(sorted(range(300), key=kind))
+    assert found.ids.to_pylist() == [kind(row) for row in order.tolist()]
+    assert np.array_equal(found.lo[:, 0], table["x_lo"].to_numpy()[order])
+
+
+def test_no_rows_are_an_empty_set(spark):
+    assert gather_small(spark.createDataFrame(bounds(3)).limit(0), SPACE, 1 << 30).rows == 0
+
+
 def test_rows_of_a_large_set_lie_in_files_while_it_is_prepared(spark):
     """The JVM gets their places."""
     table = bounds(3000)

@@ -221,8 +221,11 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Cost
     n = len(boxes.lo)
     some = slice(None, None, max(1, n // _QUANTILES))
     order = sample.axes(MAX_AXES)
-    exact = {j: edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], 1 << 62) for j in order}
     coarse = {j: (boxes.lo[some, j], boxes.hi[some, j]) for j in order}
+    exact = {j: edges_at_bounds(*coarse[j], 1 << 62) for j in order}
+    for j in order:
+        if n > _QUANTILES and len(exact[j]) + 2 <= max(_CELLS):
+            exact[j] = edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], 1 << 62)
     mentioned = boxes.mentions[sample.boxes]
     seen = set()
     for most in _CELLS:

@@ -240,7 +240,10 @@ def codes_on(boxes: Boxes, axis: int) -> I64:
 def best_axis(boxes: Boxes, axes: Sequence[int]) -> int:
     """Return which of some attributes most boxes have a value of; of several, the one with most."""
     counts = {axis: np.count_nonzero(codes_on(boxes, axis)) for axis in axes}
-    best = [axis for axis in axes if counts[axis] == max(counts.values())]
+    most = max(counts.values())
+    best = [axis for axis in axes if counts[axis] == most]
+    if not most:
+        return best[0]
     return max(best, key=lambda axis: len(np.unique(boxes.lo[:, axis])))
 
 

@@ -147,7 +147,7 @@ def read_replacements(value: Any, space: Space, rejected: RejectedTarget = None)
     )
     with collecting_rejected(rejected) as bad:
         parts = _parts(source, space, bad, False if is_file else None, _silent)
-    boxes = _joined(parts, space)
+    boxes = join_parts(parts, space)
     if not parts:
         return Replacements.of(boxes)
     scores, weights = np.concatenate([part.scores for part in parts]), None
@@ -177,7 +177,7 @@ def _read(
     progress: Callable[[int, Reading], None],
     extra: Sequence[str] = (),
 ) -> Boxes:
-    return _joined(_parts(source, space, bad, ignore_unknown, progress, extra), space)
+    return join_parts(_parts(source, space, bad, ignore_unknown, progress, extra), space)
 
 
 def _parts(
@@ -301,7 +301,8 @@ def _or_missing(values: F64) -> F64:
     return values
 
 
-def _joined(parts: list[Part], space: Space) -> Boxes:
+def join_parts(parts: list[Part], space: Space) -> Boxes:
+    """Return the subscriptions of all parts in order of arrival, with the defaults filled in."""
     dimensions = len(space)
     if not parts:
         return Boxes.of(np.zeros((0, dimensions)), np.zeros((0, dimensions)), space=space)

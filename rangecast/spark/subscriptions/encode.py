@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +41,12 @@ from rangecast.errors import RejectedRow
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
-from rangecast.model.encoding.subscriptions import Part, check_columns, encode_part
+from rangecast.model.encoding.subscriptions import (
+    Part,
+    check_columns,
+    encode_part,
+    join_parts,
+)
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse
 from rangecast.model.filters.unnumbered import ProvisionalParser, numbered
@@ -58,6 +64,7 @@ from rangecast.spark.worker_errors import raise_worker_errors
 _SLICE = 8192
 """Subscriptions that a worker hands over at a time."""
 _PARSED = "parsed"
+_ROW = "row"
 _NEW_WORD = pa.struct([("axis", pa.int32()), ("word", pa.string())])
 
 
@@ -116,9 +123,24 @@ def encode_here(
     """Encode subscriptions on the driver; they must be bounds, none of them words."""
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
-    batches = [_encoded(space, batch, kind) for batch in subscriptions.toArrow().to_batches()]
-    table = pa.Table.from_batches(batches, arrow_schema(_schema(kind)))
-    return boxes_of_rows(table, space, rejected)
+    parts, errors = [], []
+    for batch in subscriptions.toArrow().to_batches():
+        found = CollectedRows()
+        part, good = _part(space, batch, kind, found, None)
+        parts.append(part)
+        if not good.all():
+            errors.append(pa.record_batch(_rejected(batch, good, part.ids.type, found)))
+    bad = rejected or RejectedRows()
+    if errors:
+        report_errors(pa.Table.from_batches(errors), bad)
+    if not parts:
+        return boxes_in_order(arrow_schema(_schema(kind)).empty_table(), len(space))
+    boxes = replace(join_parts([part._replace(seq=None) for part in parts], space), space=None)
+    order = pa.table(
+        {"id": boxes.ids, "seq": pa.concat_arrays(map(_seqs, parts)), _ROW: np.arange(boxes.rows)}
+    )
+    ordered = _arrived(order, bad)
+    return boxes if ordered is order else boxes.take(ordered.column(_ROW).to_numpy())
 
 
 def _parsed(subscriptions: DataFrame, space: Space) -> DataFrame:
@@ -226,10 +248,15 @@ def report_errors(table: pa.Table, bad: RejectedRows) -> None:
 
 def boxes_of_table(table: pa.Table, dimensions: int, bad: RejectedRows | None = None) -> Boxes:
     """Return encoded subscriptions, none with an error, in order of arrival; duplicates are bad."""
-    if not _is_in_order(table):
-        table = table.sort_by([("seq", "ascending"), ("id", "ascending")])
-        table = table if bad is None else _without_duplicates(table, bad)
-    return boxes_in_order(table, dimensions)
+    return boxes_in_order(_arrived(table, bad), dimensions)
+
+
+def _arrived(table: pa.Table, bad: RejectedRows | None) -> pa.Table:
+    """Return rows in order of arrival, the same ones if they are; duplicates are bad."""
+    if _is_in_order(table):
+        return table
+    table = table.sort_by([("seq", "ascending"), ("id", "ascending")])
+    return table if bad is None else _without_duplicates(table, bad)
 
 
 def _is_in_order(table: pa.Table) -> bool:
@@ -324,7 +351,7 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
     part, good = _part(space, batch, kind, bad, parse)
     named = {
         "id": part.ids,
-        "seq": pa.nulls(len(part.ids), pa.float64()) if part.seq is None else pa.array(part.seq),
+        "seq": _seqs(part),
         "score": pa.array(part.scores),
         "weights": _weights(part.weights, len(part.ids)),
         "boxes": pack(part.lo, part.hi, part.sizes),
@@ -333,11 +360,21 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
     usable = pa.record_batch(named)
     if good.all():
         return usable
-    errors = error_array(bad)
-    wrong = {name: pa.nulls(len(errors), array.type) for name, array in named.items()}
-    wrong["id"] = batch.column("id").filter(pa.array(~good)).cast(part.ids.type)
-    wrong["error"] = errors
-    return pa.concat_batches([usable, pa.record_batch(wrong)])
+    errors = _rejected(batch, good, part.ids.type, bad)
+    empty = {name: pa.nulls(len(errors["id"]), array.type) for name, array in named.items()}
+    return pa.concat_batches([usable, pa.record_batch({**empty, **errors})])
+
+
+def _seqs(part: Part) -> pa.Array:
+    return pa.nulls(len(part.ids), pa.float64()) if part.seq is None else pa.array(part.seq)
+
+
+def _rejected(
+    batch: pa.RecordBatch, good: Bool, id_type: pa.DataType, bad: CollectedRows
+) -> dict[str, pa.Array]:
+    """Return the ids and the errors of the rows of a batch that can't be used."""
+    ids = batch.column("id").filter(pa.array(~good)).cast(id_type)
+    return {"id": ids, "error": error_array(bad)}
 
 
 def _numbering(space: Space, parsed: list[bytes | None]) -> Parse:

@@ -27,8 +27,9 @@ from rangecast.spark.subscriptions.encode import (
 from rangecast.spark.subscriptions.packs import Packs
 from rangecast.spark.worker_errors import raise_worker_errors
 
-_SMALL = 32 << 20
-"""Bytes of a set, as Spark estimates them, up to which the driver takes it as it is."""
+_HEAP_SHARE, _RESULT_SHARE = 16, 4
+"""A set that the driver takes as it is may have this part of the JVM's heap and of the largest
+result: Spark estimates its bytes, for files as they are compressed."""
 _PLAIN = ("number", "integer", "timestamp", "boolean")
 """Attributes whose bounds are numbers by themselves."""
 
@@ -104,10 +105,18 @@ def gather_small(
     if any(attribute.type not in _PLAIN for attribute in space):
         return None
     plan: Any = subscriptions._jdf.queryExecution().optimizedPlan()
-    if int(str(plan.stats().sizeInBytes())) > min(limit, _SMALL):
+    if int(str(plan.stats().sizeInBytes())) > min(limit, _driver_room(subscriptions.sparkSession)):
         return None
     raise_worker_errors(subscriptions.sparkSession)
     return encode_here(subscriptions, space, rejected)
+
+
+def _driver_room(session: SparkSession) -> int:
+    """Return the bytes of a set that pass through the JVM of the driver."""
+    context: Any = session.sparkContext
+    room = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory()) // _HEAP_SHARE
+    largest = int(context._jsc.sc().conf().getSizeAsBytes("spark.driver.maxResultSize", "1g"))
+    return min(room, largest // _RESULT_SHARE) if largest else room
 
 
 @contextmanager
