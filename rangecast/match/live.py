@@ -208,13 +208,15 @@ def match_on_device(view: View, held: DeviceSet, points: F64) -> tuple[MatchRows
         found = pieces_on_device(held, points)
     if view.verifier is None or not view.verifier.has_words:
         return found
+    read, alive = view.verifier.places.readable(points)
     verified, first = [], 0
     for piece in found:
-        some = points[first : first + len(piece.offsets) - 1]
+        some = read[first : first + len(piece.offsets) - 1]
         candidates = piece.offsets, piece.rows
         offsets, rows = view.verifier.verified(view.rows.bounds, view.count, some, *candidates)
         verified.append(MatchRows(offsets, rows, Work(tested=len(piece.rows))))
         first += len(some)
+    del alive  # the texts that were read
     return tuple(verified)
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+from rangecast.device_copy import DeviceCopies
 from rangecast.errors import FileError, SnapshotError
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.io.durable import try_lock
@@ -69,6 +70,7 @@ class Core:
         epoch_of_copy: Callable[[], str] | None = None,
         max_event_bytes: int | None = None,
         hosts: Hosts | None = None,
+        device: str | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
         """Recover the state from a folder; with `None`, keep everything in memory only.
@@ -79,8 +81,10 @@ class Core:
                           if the folder has no log yet
         max_event_bytes   longer events are rejected
         hosts             callers that need no token as long as none exists
+        device            device that matches large batches of events, such as `cuda`
         stopped           called with the error that ends the commit pipeline
         """
+        self.device = None if device is None else DeviceCopies(device)
         self.folder = None if folder is None else Path(folder)
         self.durability = durability if folder is not None else "none"
         if log is not None:
@@ -116,7 +120,7 @@ class Core:
         self.pipeline = CommitPipeline(
             self.log,
             self.registry,
-            Matching(self.registry, self.indexes, self.board_indexes, self.tracks),
+            Matching(self.registry, self.indexes, self.board_indexes, self.tracks, self.device),
             self.deduplicator,
             self.hub.dispatch,
             stopped or self._log_failure,

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from rangecast.device_copy import DeviceCopies
 from rangecast.server.links.broker_runner import REJECTIONS, TENANT
 from rangecast.server.links.manager import Links
 from rangecast.server.replication.follower import Follower
@@ -111,6 +112,11 @@ def follower_metrics(follower: Follower) -> Iterator[Metric]:
     yield from counted("rangecast_follower", {"failures": (help_, follower.failures)})
 
 
+def device_use(device: DeviceCopies | None) -> tuple[int, bool]:
+    """Return how many events a device has matched, and whether it failed."""
+    return (0, False) if device is None else (device.events, device.failure is not None)
+
+
 class ServerMetrics(Collector):
     """Reads existing counters at collection time; keeps none of its own."""
 
@@ -146,6 +152,10 @@ class ServerMetrics(Collector):
             gauges["commit_queue_bytes"] = ("Bytes in the commit queue.", pipeline.queue_bytes)
             damaged = "Damaged places found in the log."
             gauges["log_damaged"] = (damaged, len(core.log.damage))
+            on_device, has_failed = device_use(core.device)
+            counters["device_events"] = ("Events matched on a device (--device).", on_device)
+            failed = "1 after an error of the device: the CPU matches everything."
+            gauges["device_failed"] = (failed, int(has_failed))
         yield from counted("rangecast", counters)
         yield from measured("rangecast", gauges)
         lag = GaugeMetricFamily(

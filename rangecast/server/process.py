@@ -102,6 +102,8 @@ class Settings:
     """The address of tiles, under the map of the page."""
     tracks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Options by which the objects of spaces are tracked."""
+    device: str | None = None
+    """Device that matches large batches of events."""
 
     def check(self) -> None:
         """Reject settings that would expose the server without authentication."""
@@ -315,6 +317,7 @@ def serve(
             kafka=settings.kafka,
             links=settings.linked(),
             log=settings.log,
+            device=settings.device,
             stopped=stopped,
         )
     except BaseException:

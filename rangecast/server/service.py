@@ -44,6 +44,7 @@ class Service:
         kafka: str | None = None,
         links: LinkOptions | None = None,
         log: str | None = None,
+        device: str | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
         """Recover the state from a folder; with `None`, keep everything in memory only.
@@ -54,6 +55,7 @@ class Service:
         nats, kafka     addresses of message buses, for deliveries
         links           options of links to other servers
         log             location of the log, if not in the folder: kafka://HOST:PORT/PREFIX
+        device          device that matches large batches of events, such as `cuda`
         """
         self.started_at = time.monotonic()
         self._leader = leader
@@ -65,6 +67,7 @@ class Service:
                 epoch_of_copy=None if leader is None else leader.epoch,
                 max_event_bytes=None if links is None else MAX_EVENT_BYTES,
                 hosts=Hosts(allowed_hosts, is_open=is_open),
+                device=device,
                 stopped=stopped,
             )
         except BaseException:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rangecast import Point
+from rangecast import Point, Text
 from rangecast import liveset as liveset_module
 from rangecast.engine import Engine
 from rangecast.errors import UsageError
@@ -108,6 +108,28 @@ def test_shapes_are_verified_on_the_cpu():
     assert gpu.match(events[0]) == cpu.match(events[0]) == ["circle"]
     with pytest.raises(UsageError, match="a device only ranks by score"):
         gpu.rank(events[0], 2)
+
+
+def test_texts_are_verified_on_the_cpu():
+    space = Space([Text("title"), Number("v")])
+    cpu, gpu = Engine(space), Engine(space, device="cuda")
+    wanted = {
+        "words": "words(title) has all ('red', 'bike')",
+        "prefix": "title like 'Red%' and v < 3",
+        "not": "not title like '%bike%'",
+        "number": "v > 2",
+    }
+    for engine in (cpu, gpu):
+        for name, filter_ in wanted.items():
+            engine.subscribe(name, filter_)
+    titles = ["red bike", "Red car", "a bike", "", "Red bike red"]
+    events = [{"title": title, "v": v} for title in titles for v in range(5)] + [{"v": 1}]
+    expected = list(cpu.match_many(events))
+    assert list(gpu.match_many(events)) == expected
+    assert [gpu.match(event) for event in events] == expected
+    assert gpu.match_each(events) == expected
+    assert gpu.count_many(events).tolist() == [len(ids) for ids in expected]
+    assert {name for ids in expected for name in ids} == set(wanted)
 
 
 def test_what_a_device_does_not_do():

@@ -9,6 +9,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
+from rangecast.device_copy import DeviceCopies
 from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.sets.members import Id
 from rangecast.server.delivery.messages import Mailbox, Mailboxes, Message, TransitionMessage
@@ -60,11 +61,13 @@ class Matching:
         indexes: dict[int, SpaceIndex],
         board_indexes: dict[BoardEntry, BoardIndex],
         tracks: Tracks,
+        device: DeviceCopies | None = None,
     ):
         self._registry = registry
         self._indexes = indexes
         self._board_indexes = board_indexes
         self._tracks = tracks
+        self._device = device
         self._found: list[tuple[SpaceTracks, list[Derived], dict[int, bytes]]] = []
         self._done: dict[str, WorkCounts] = {}
         """By tenant."""
@@ -168,7 +171,7 @@ class Matching:
         done.events += len(lines)
         begin = 0
         for count, matches in index.match_in_pieces(
-            points[0] if len(points) == 1 else np.concatenate(points)
+            points[0] if len(points) == 1 else np.concatenate(points), self._device
         ):
             done.pairs += len(matches.numbers)
             some_lines, some_seqs = lines[begin : begin + count], seqs[begin : begin + count]

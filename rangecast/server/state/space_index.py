@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 import msgspec
 import numpy as np
 
+from rangecast.device_copy import DeviceCopies
 from rangecast.engine import Engine
 from rangecast.errors import FilterError
 from rangecast.kernels.arrays import F64, I32, I64
@@ -59,13 +60,15 @@ class SpaceIndex:
         """The id of each subscription as JSON, by number."""
         self._note(entry.live.values())
 
-    def match(self, points: F64) -> BatchMatches:
+    def match(self, points: F64, device: DeviceCopies | None = None) -> BatchMatches:
         """Return the subscriptions that match each point."""
-        return BatchMatches.of(self.engine.match_points(points))
+        return BatchMatches.of(_matches(self.engine, points, device))
 
-    def match_in_pieces(self, points: F64) -> Iterator[tuple[int, BatchMatches]]:
+    def match_in_pieces(
+        self, points: F64, device: DeviceCopies | None = None
+    ) -> Iterator[tuple[int, BatchMatches]]:
         """Yield the matches of points in pieces, each with its number of points."""
-        for _, some in matched_in_pieces(self.engine, points):
+        for _, some in matched_in_pieces(self.engine, points, device):
             yield len(some), BatchMatches.of(some)
 
     def name(self, number: int) -> Id:
@@ -275,12 +278,18 @@ class History:
             yield index, ids, score
 
 
-def matched_in_pieces(engine: Engine, points: F64) -> Iterator[tuple[int, Matches]]:
+def _matches(engine: Engine, points: F64, device: DeviceCopies | None) -> Matches:
+    return engine.match_points(points) if device is None else device.match_points(engine, points)
+
+
+def matched_in_pieces(
+    engine: Engine, points: F64, device: DeviceCopies | None = None
+) -> Iterator[tuple[int, Matches]]:
     """Yield the matches of events in pieces, as they may not all fit into memory."""
     usual = step = max(_MIN_EVENTS, _AT_ONCE // max(1, len(engine)))
     first = 0
     while first < len(points):
-        matches = engine.match_points(points[first : first + step])
+        matches = _matches(engine, points[first : first + step], device)
         pairs = 0
         for some in matches.split(MAX_PAIRS):
             yield first, some

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from rangecast.cli.shared.options import Device
+
 OnFailedRecord = Literal["retry", "skip"]
 """Handling of a source's message that fails repeatedly."""
 
@@ -188,6 +190,14 @@ def serve(
             help="Maximum number of open connections; further ones get 503.",
         ),
     ] = 10_000,
+    device: Annotated[
+        Device | None,
+        typer.Option(
+            "--device",
+            help="Match bodies of 64 and more events on a GPU (cuda; requires rangecast[gpu]); "
+            "default: on the CPU.",
+        ),
+    ] = None,
     map_tiles: Annotated[
         str | None,
         typer.Option(
@@ -260,6 +270,7 @@ def serve(
         ConnectionLimits(header_seconds, max_connections=max_connections),
         map_tiles,
         {name: track for name, (_, track) in loaded.items() if track is not None},
+        device,
     )
 
     def ready(url: str, server: Server) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from rangecast.device_copy import DeviceCopies
 from rangecast.errors import RangecastError, for_interface
 from rangecast.kernels.arrays import F64
 from rangecast.model.sets.members import Id
@@ -85,7 +86,12 @@ async def publish(
 @router.post("/{space}/events:match")
 async def match(request: Request, space: str, ignore_unknown: bool = False) -> Response:
     """Return the subscriptions that match each event, up to 1,000,000 in all; nothing is stored."""
-    return await _answer(request, space, "matches", _matches, ignore_unknown=ignore_unknown)
+    device = request.app.state.core.device
+
+    def matches(index: SpaceIndex, points: F64) -> list[Any]:
+        return _matches(index, points, device)
+
+    return await _answer(request, space, "matches", matches, ignore_unknown=ignore_unknown)
 
 
 @router.post("/{space}/events:count")
@@ -164,7 +170,7 @@ async def _answer(
     return Response(await asyncio.to_thread(work), media_type="application/json")
 
 
-def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
+def _matches(index: SpaceIndex, points: F64, device: DeviceCopies | None) -> list[list[Id]]:
     """Return the ids of the subscriptions that match each event; reject batches with too many
     matches.
     """
@@ -172,7 +178,7 @@ def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
     pairs, step = 0, 16
     while len(matches) < len(points):
         some = points[len(matches) : len(matches) + step]
-        matched = index.match(some)
+        matched = index.match(some, device)
         pairs += len(matched.numbers)
         if pairs > MAX_PAIRS:
             raise _too_many(f"the first {len(matches) + len(some):,} events have {pairs:,}")
