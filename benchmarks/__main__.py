@@ -1,8 +1,8 @@
-"""Run benchmarks: all of them, or those named; the hunts `spark-...` are apart."""
+"""Run benchmarks: all of them, or those named; hunts and single tables are apart."""
 
 import sys
 
-from benchmarks import spark_growth, spark_size, spark_stream
+from benchmarks import spark_growth, spark_size, spark_stream, tracks_server
 from benchmarks.frame import main
 
 ABOUT = {
@@ -27,6 +27,7 @@ HUNTS = {
     "spark-growth": spark_growth.main,
     "spark-size": spark_size.main,
     "spark-stream": spark_stream.main,
+    "tracks-server": tracks_server.main,
 }
 
 if __name__ == "__main__":

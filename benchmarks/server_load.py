@@ -157,6 +157,10 @@ async def race(
     return seconds, [one for connection in made for one in connection.times]
 
 
+class BusyError(Exception):
+    """The server asks to try again later."""
+
+
 class Connection:
     """One kept connection: no more of HTTP than a load needs."""
 
@@ -175,6 +179,8 @@ class Connection:
         answer = await self._reader.readuntil(b"\r\n\r\n")
         length = int(answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         found = await self._reader.readexactly(length)
+        if answer.startswith(b"HTTP/1.1 503"):
+            raise BusyError(f"{method} {path}: {found[:200]!r}")
         if not answer.startswith(b"HTTP/1.1 20"):
             raise DisagreementError(f"{method} {path}: {answer[:15]!r} {found[:200]!r}")
         return found

@@ -12,14 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.server_load import SPACE
+from rangecast.model.space import Space
 
 
 class Served:
-    """A server with the space `points`."""
+    """A server with the space `points`; `track` is its table of TOML."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, space: Space = SPACE, track: str = ""):
         self.folder = folder
-        SPACE.save(folder / "points.toml")
+        file = folder / "points.toml"
+        space.save(file)
+        file.write_text(file.read_text() + track)
         self.start()
 
     def start(self) -> None:
@@ -46,9 +49,9 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
+def served(folder: Path, space: Space = SPACE, track: str = "") -> Iterator[Served]:
     """Run a server until the `with` ends."""
-    one = Served(folder)
+    one = Served(folder, space, track)
     try:
         yield one
     finally:

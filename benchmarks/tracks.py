@@ -13,6 +13,9 @@ import pyarrow as pa
 
 from benchmarks.frame import Report
 from benchmarks.postgres import OnPostgres, server
+from benchmarks.tracks_server import ABOUT as ABOUT_SERVER
+from benchmarks.tracks_server import Size
+from benchmarks.tracks_server import table as through_the_server
 from experiments.timing import DisagreementError
 from rangecast import Engine, Number, Rule, Space, Timestamp, Tracker
 from rangecast.kernels.arrays import F64, I64
@@ -226,3 +229,6 @@ def run(report: Report, *, quick: bool) -> None:
     )
     objects = 2_000 if quick else 100_000
     report.table(Table("Memory", ["", "measured"], _memory(objects)))
+    report.text(ABOUT_SERVER)
+    few, many = Size(300, 500), [Size(10_000, 100_000), Size(100_000, 1_000_000)]
+    report.table(through_the_server([few] if quick else many, 0.1 if quick else 8))
