@@ -110,6 +110,15 @@ def _load(folder: _Folder, kind: str, *, verify: bool) -> tuple[Arrays, dict[str
     return arrays, meta
 
 
+def drop_pages(array: AnyArray) -> None:
+    """Let go of the memory of a mapped array; its pages are read again when they are needed."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
 def save_boxes(path: str | Path, boxes: Boxes, space: Space, *, overwrite: bool = False) -> None:
     """Write a set of subscriptions with its space and vocabularies."""
     counts = {"subscriptions": boxes.rows, "boxes": len(boxes.lo)}

@@ -1,8 +1,9 @@
 """Ship an object made of arrays to the Python workers: built once, memory-mapped by all.
 
 The object is pickled with its arrays apart, and both are written as a snapshot folder
-(`model.snapshot`) named after its content. A worker maps the arrays read-only, so that all workers
-of a host share the same pages of memory. On a local master the workers map the folder that the
+(`model.snapshot`) named after its content, all arrays in one file. A worker maps it read-only, so
+that all workers of a host share the same pages of memory, and lets go of the pages of objects that
+it has no room for. On a local master the workers map the folder that the
 driver wrote. On a cluster the folder travels as one archive in a broadcast of Spark, from host to
 host; on Spark Connect as an artifact of the session. The first worker of a host that lacks it
 unpacks it under a lock, checks every byte, and renames it into place. Nothing of it stays on the
@@ -32,7 +33,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import RLock
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -40,7 +41,7 @@ import numpy as np
 from pyspark import Broadcast, SparkFiles
 from pyspark.sql import SparkSession
 
-from rangecast.model.snapshot import MANIFEST, load_arrays, save_arrays
+from rangecast.model.snapshot import MANIFEST, drop_pages, load_arrays, save_arrays
 from rangecast.spark.cache_folder import own_folder
 from rangecast.spark.session import is_connect, is_local
 from rangecast.spark.worker_errors import raise_worker_errors
@@ -56,7 +57,23 @@ _shipping = RLock()
 """Held while folders come and go: several streams of a process may ship what is equal."""
 _artifacts: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 """Files sent to each session of Spark Connect."""
-_open: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+_ALIGNED = 64
+"""Arrays begin at multiples of this in the file of an object."""
+_MAX_PAGED_OUT = 64
+
+
+class _Mapped(NamedTuple):
+    """Object that a worker has mapped; its arrays are parts of one file."""
+
+    thing: Any
+    size: int
+    data: np.ndarray[Any, Any]
+    place: Path
+
+
+_open: OrderedDict[str, _Mapped] = OrderedDict()
+_paged_out: OrderedDict[str, _Mapped] = OrderedDict()
+"""Objects without a page in memory: to use one again takes no opening of files."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +107,16 @@ class ShippedObject:
         """Map the object into a worker's memory; keep at most `room` bytes open."""
         if self.digest in _open:
             _open.move_to_end(self.digest)
-            return _open[self.digest][0]
-        while _open and self.size + sum(size for _, size in _open.values()) > room:
-            _open.popitem(last=False)
-        mapped = _mapped(self._place())
-        _open[self.digest] = mapped, self.size
-        return mapped
+            return _open[self.digest].thing
+        while _open and self.size + sum(mapped.size for mapped in _open.values()) > room:
+            _page_out(*_open.popitem(last=False))
+        mapped = _paged_out.pop(self.digest, None)
+        if mapped is None:
+            for digest in [digest for digest, one in _paged_out.items() if not one.place.exists()]:
+                del _paged_out[digest]  # released; its file takes room on the disk until now
+            mapped = _mapped(self._place(), self.size)
+        _open[self.digest] = mapped
+        return mapped.thing
 
     def open_here(self) -> Any:
         """Map the object into the driver's memory."""
@@ -172,10 +193,15 @@ def save(folder: Path, thing: Any) -> Path:
         arrays.append(np.frombuffer(buffer.raw(), np.uint8))
 
     state = pickle.dumps(thing, protocol=5, buffer_callback=keep)
-    named = {f"array{number}": array for number, array in enumerate(arrays)}
-    named["state"] = np.frombuffer(state, np.uint8)
+    sizes = [len(array) for array in arrays]
+    data = np.zeros(sum(_room_of(size) for size in sizes), np.uint8)
+    begin = 0
+    for array in arrays:
+        data[begin : begin + len(array)] = array
+        begin += _room_of(len(array))
+    named = {"state": np.frombuffer(state, np.uint8), "data": data}
     fresh = folder / f"new-{uuid4().hex}"
-    save_arrays(fresh, _KIND, named, {"arrays": len(arrays)})
+    save_arrays(fresh, _KIND, named, {"sizes": sizes})
     digest = hashlib.sha256((fresh / MANIFEST).read_bytes()).hexdigest()[:32]
     target = folder / digest
     try:
@@ -202,10 +228,27 @@ def hosts_folder() -> Path:
     return folder
 
 
-def _mapped(folder: Path) -> Any:
+def _room_of(size: int) -> int:
+    """Return the bytes that an array takes in the file of an object."""
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def _mapped(folder: Path, size: int) -> _Mapped:
     arrays, meta = load_arrays(folder, _KIND, verify=False)
-    buffers = [arrays[f"array{number}"] for number in range(meta["arrays"])]
-    return pickle.loads(arrays["state"].tobytes(), buffers=buffers)
+    data, begin, buffers = arrays["data"], 0, []
+    for length in meta["sizes"]:
+        buffers.append(data[begin : begin + length])
+        begin += _room_of(length)
+    thing = pickle.loads(arrays["state"].tobytes(), buffers=buffers)
+    return _Mapped(thing, size, data, folder)
+
+
+def _page_out(digest: str, mapped: _Mapped) -> None:
+    """Let go of the pages of an object; it stays mapped, and a task may go on using it."""
+    drop_pages(mapped.data)
+    _paged_out[digest] = mapped
+    while len(_paged_out) > _MAX_PAGED_OUT:
+        _paged_out.popitem(last=False)
 
 
 def _size(folder: Path) -> int:

@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +23,11 @@ from tests.support.conformance import as_sets
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("RANGECAST_CACHE", str(tmp_path))
-    shipped._open.clear()
+    for opened in (shipped._open, shipped._paged_out):
+        opened.clear()
     yield tmp_path
-    shipped._open.clear()
+    for opened in (shipped._open, shipped._paged_out):
+        opened.clear()
 
 
 def arrays_in(thing):
@@ -97,6 +101,30 @@ def test_a_worker_keeps_no_more_open_than_it_has_room_for(tmp_path):
     assert list(shipped._open) == [objects[0].digest, objects[2].digest]
     np.testing.assert_array_equal(objects[3].open(room=10), np.full(1000, 3.0))
     assert list(shipped._open) == [objects[3].digest]
+
+
+def resident_pages():
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+def test_an_object_without_room_gives_up_its_pages_and_stays_mapped(tmp_path, monkeypatch):
+    size = 64 << 20
+    made = [shipped.save(tmp_path, np.full(size // 8, float(n))) for n in range(3)]
+    objects = [ShippedObject(folder.name, str(folder), None, size) for folder in made]
+    first = objects[0].open(room=size)
+    assert first.sum() == 0
+    before = resident_pages()
+    assert objects[1].open(room=size)[-1] == 1
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert (before - resident_pages()) * page > 0.9 * size
+    assert first.max() == 0  # a task may go on using it
+    assert list(shipped._paged_out) == [objects[0].digest]
+    with monkeypatch.context() as context:
+        context.setattr(shipped, "load_arrays", None)  # no file is opened
+        assert objects[0].open(room=size) is first
+    shutil.rmtree(made[1])
+    objects[2].open(room=size)
+    assert objects[1].digest not in shipped._paged_out
 
 
 def test_a_driver_leaves_nothing_behind_even_if_it_is_killed(own_cache):
