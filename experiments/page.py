@@ -25,7 +25,7 @@ MADE_QUICKLY = "Made at the quick size:"
 _QUICK = f"""{MADE_QUICKLY} numbers are smaller than the papers', and so is what they can show. The
 sentences that were written about the full run are left out."""
 _SHARED = """Counts are the same on every machine. Times are seconds of a core; those of the full
-pages were taken on a machine of two cores that other work was using, so that they tell ratios and
+pages were taken on machines whose other cores were at work, so that they tell ratios and
 growth rather than speed."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.experiment import Claim, Experiment, Panel, Point, Results
 from experiments.notify.baselines import coalesced
-from experiments.notify.painting import EVOLVED, INTERESTS, KS, OBJECTS, line_engine, made
+from experiments.notify.painting import INTERESTS, KS, OBJECTS, UPDATES, line_engine, made
 from rangecast.report.markdown import Table
 
 WAYS = ("Online", "Coalesce", "Paint-Batch")
@@ -20,7 +20,7 @@ def points(size: str) -> Iterator[Point]:
     sizes = {
         "objects": OBJECTS[size],
         "interests": INTERESTS[size],
-        "updates": EVOLVED[size],
+        "updates": UPDATES[size],
     }
     for way in WAYS:
         for k in KS:

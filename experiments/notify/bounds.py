@@ -20,7 +20,7 @@ WORST_K = {"tiny": (1, 4), "quick": (1, 4, 16), "full": (1, 4, 16)}
 def points(size: str) -> Iterator[Point]:
     """Random objects, each made the worst of all and then as good as before; then figure 18."""
     for k in KS[size]:
-        sizes = {"objects": OBJECTS[size], "updates": UPDATES[size] // 10}
+        sizes = {"objects": OBJECTS[size], "updates": UPDATES[size] // 50}
         yield {"case": "random", **sizes, "k": k}
     for k in WORST_K[size]:
         for objects in NUMBERS[size]:

@@ -28,9 +28,7 @@ KS = (1, 2, 5, 10, 15)
 K_HEADS = [f"k = {k}" for k in KS]
 OBJECTS = {"tiny": 200, "quick": 2_000, "full": 10_000}
 INTERESTS = {"tiny": 500, "quick": 40_000, "full": 400_000}
-UPDATES = {"tiny": 50, "quick": 1_000, "full": 10_000}
-MORE_UPDATES = {1: 5, 2: 5, 5: 2}
-"""By k, how many times as many: these take little time."""
+UPDATES = {"tiny": 50, "quick": 1_000, "full": 50_000}
 COVERED = {"DS#1": 0, "DS#2": 1000, "DS#3": 100}
 """Objects in the range of each interest; 0: two random ends."""
 BYTES = 36
@@ -56,7 +54,7 @@ def points(size: str) -> Iterator[Point]:
             yield {
                 "objects": OBJECTS[size],
                 "interests": INTERESTS[size],
-                "updates": MORE_UPDATES.get(k, 1) * UPDATES[size],
+                "updates": UPDATES[size],
                 "data": data,
                 "algorithm": algorithm,
                 "as_paper": True,

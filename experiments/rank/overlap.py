@@ -18,19 +18,16 @@ from experiments.rank.workload import (
 from rangecast.report.markdown import Table
 
 SKEWS = (0.25, 0.75, 1.25, 1.75)
-SAMPLED = {**EVENTS, "full": 100}
-"""At the full size a sample of the paper's 1,000 events: one takes 50 ms, for each structure."""
 
 
 def points(size: str) -> Iterator[Point]:
     """Each skew with each structure."""
-    events = SAMPLED[size]
     for skew in SKEWS:
         for structure in STRUCTURES:
             yield {
                 "n": SUBSCRIPTIONS[size],
-                "events": events,
-                "warm_up": min(WARM_UP[size], max(1, events // 10)),
+                "events": EVENTS[size],
+                "warm_up": WARM_UP[size],
                 "skew": skew,
                 "structure": structure,
             }
@@ -96,7 +93,7 @@ EXPERIMENT = Experiment(
     title="Experiment 4: overlap",
     parts=("Figure 9",),
     about="""Relaxed ranking with four attributes, over the paper's 1,000 events after 100 of
-    warm-up, or a sample of them (the table has their number). *Getnext alone* repeats the calls of
+    warm-up. *Getnext alone* repeats the calls of
     the Threshold Algorithm without looking the subscriptions up. *Holes* are leaves opened in vain.
     All give the same answers.""",
     points=points,
@@ -108,5 +105,11 @@ EXPERIMENT = Experiment(
     panel_size=(4.8, 3.8),
     seed=3,
     is_timed=True,
-    verdicts={},
+    verdicts={
+        "Figure 9": """Agrees in part: the R-tree becomes slower, 2.0 times in getnext, because of
+        its holes, of which SOPT-R has a fifth. Differs for the others: over the whole ranking
+        they stay level, because the Threshold Algorithm makes more calls, 102,000 to 120,000,
+        as intervals become shorter. In getnext alone SOPT-R becomes 1.5 times slower; the times
+        of the other three go up and down by up to 1.7 times and show no trend.""",
+    },
 )

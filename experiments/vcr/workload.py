@@ -23,8 +23,6 @@ SUBSCRIPTIONS = {
     "full": (32_000, 64_000, 128_000, 256_000),
 }
 EVENTS = {"tiny": 100, "quick": 10_000, "full": 100_000}
-FEWER_EVENTS = {"tiny": 100, "quick": 5_000, "full": 20_000}
-"""Where the VCRs of an event are scattered over a large memory, and an event takes longer."""
 
 
 class Streaming(Protocol):
