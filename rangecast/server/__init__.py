@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from rangecast.errors import UsageError
 
-_NEEDED = ("fastapi", "uvicorn", "httpx", "prometheus_client", "websockets")
+_NEEDED = ("fastapi", "uvicorn", "httptools", "httpx", "prometheus_client", "websockets")
 
 
 def need_server() -> None:
