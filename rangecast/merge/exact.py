@@ -3,6 +3,8 @@
 Paper 004, section 5, the second technique. `may_match` and `match` have no false positives. A new
 subscription is compared only with those whose ranges meet its own. One that lies inside the union
 of others is not advertised until one of these leaves. A new one that covers others withdraws them.
+Conditions that are verified, such as shapes, are compared by their number: equal ones cover each
+other, and what lies inside of a shape by its coordinates isn't known to. A match verifies them.
 With merging, subscriptions that are one box together are sent on as one. `entries` has all of that,
 and `perfect` the questions about boxes. Where these can't tell whether a subscription lies inside
 others, it is sent on, which is never too little.
@@ -30,6 +32,7 @@ from rangecast.model.forward import Forward, Forwards
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id
+from rangecast.model.shapes.verification.places import bounds_hold, places_of
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -68,12 +71,6 @@ class ExactSummary(SubscriptionSet):
                   id of one of them: `entry` returns what to send for an id
         """
         super().__init__(space)
-        if any(isinstance(attribute, Residual) for attribute in self.space):
-            raise UsageError(
-                "an exact summary doesn't support locations, texts or arithmetic\n"
-                "  hint: use Summary, which represents shapes, patterns and arithmetic by their "
-                "boxes"
-            )
         if max_ranges_per_subscription < 1:
             raise UsageError(
                 "max_ranges_per_subscription must be at least 1; given: "
@@ -82,7 +79,8 @@ class ExactSummary(SubscriptionSet):
         self.cells = Cells.chosen(self.space, bits, attributes, cells)
         self.max_ranges_per_subscription = max_ranges_per_subscription
         self.merging = flag("merging", merging)
-        discrete = np.array([not isinstance(a, Number) for a in self.space])
+        # Residuals aren't: numbers of conditions have no order, so they form no range together.
+        discrete = np.array([not isinstance(a, Number | Residual) for a in self.space])
         self._entries = Entries(self.cells, max_ranges_per_subscription, discrete, merging=merging)
         self._arrivals = 0
 
@@ -258,8 +256,13 @@ class ExactSummary(SubscriptionSet):
         return self._entries.candidates(self.cells.places(point[None]))
 
     def _hits(self, row: int, point: F64) -> bool:
-        entry = self._entries.row(row)
-        return bool(((entry.lo <= point) & (point <= entry.hi)).all(axis=1).any())
+        entry, places = self._entries.row(row), places_of(self.space)
+        inside = (entry.lo <= point) & (point <= entry.hi)
+        if places is None:
+            return bool(inside.all(axis=1).any())
+        inside[:, places.axes] = True
+        boxes = np.flatnonzero(inside.all(axis=1)).tolist()
+        return any(bounds_hold(places, entry.lo[box], entry.hi[box], point) for box in boxes)
 
 
 def _bounds(boxes: Boxes) -> Iterator[tuple[F64, F64]]:

@@ -153,8 +153,24 @@ def test_a_summary_loses_no_event(data, engine):
     assert not narrow.may_match({"price": 8.5, "mean": 1.0, "size": 1})
     with pytest.raises(UsageError, match="'sums' is arithmetic, which has no ranges"):
         Summary(space, attributes=["sums"])
-    with pytest.raises(UsageError, match="doesn't support locations, texts or arithmetic"):
-        ExactSummary(space)
+
+
+def test_an_exact_summary_matches_what_the_engine_does(data):
+    space = Space.load(data / "space.toml")
+    summary, engine = ExactSummary(space, bits=4), Engine(space)
+    for one in (summary, engine):
+        one.subscribe_many(data / "subscriptions.csv")
+    for event in pa.csv.read_csv(data / "events.csv").to_pylist()[:80]:
+        values = {key: value for key, value in event.items() if key != "id"}
+        assert sorted(summary.match(values)) == sorted(engine.match(values))
+        assert summary.may_match(values) == bool(engine.match(values))
+
+
+def test_a_network(data, cli):
+    cli("match", *FILES, "-o", "matches.csv", cwd=data)
+    cli("route", "run", *FILES, "--brokers", "4", "-o", "routed.csv", cwd=data)
+    routed, matches = ((data / name).read_text() for name in ("routed.csv", "matches.csv"))
+    assert sorted(routed.splitlines()) == sorted(matches.splitlines())
 
 
 def test_boards_and_exports_say_what_they_don_t_take(data):

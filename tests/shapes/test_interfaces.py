@@ -183,6 +183,17 @@ def test_columns_of_geometries_on_spark(spark, tmp_path):
         filters_of_geometries(spark.range(3), space, geometry="id")
 
 
+@pytest.mark.parametrize("strategy", ["covering", "subsumption", "merging"])
+def test_a_network(data, cli, strategy):
+    """Brokers advertise boxes; what they let through is verified where it is delivered."""
+    cli("match", *FILES, "-o", "matches.csv", cwd=data)
+    cli(
+        *("route", "run", *FILES, "--brokers", "4", "--strategy", strategy, "-o", "routed.csv"),
+        cwd=data,
+    )
+    assert sorted(pairs(data / "routed.csv")) == sorted(pairs(data / "matches.csv"))
+
+
 def test_a_server_and_its_log(data, engine, tmp_path):
     space = Space.load(data / "space.toml")
     events = pa.csv.read_csv(data / "events.csv").to_pylist()[:50]
@@ -222,13 +233,64 @@ def test_a_summary_loses_no_event(data, engine):
             assert summary.may_match(values)
     with pytest.raises(UsageError, match="name its coordinates, 'lon' and 'lat'"):
         Summary(space, attributes=["position"])
-    with pytest.raises(UsageError, match="doesn't support locations"):
-        ExactSummary(space)
 
 
-def test_a_board_rejects_shapes(data):
-    with pytest.raises(UsageError, match="interests of a board don't support shapes"):
-        Board(2, space=Space.load(data / "space.toml"))
+@pytest.mark.parametrize("merging", [False, True])
+def test_an_exact_summary_matches_what_the_engine_does(data, engine, merging):
+    space = Space.load(data / "space.toml")
+    summary = ExactSummary(space, attributes=["lon", "lat"], bits=6, merging=merging)
+    summary.subscribe_many(data / "subscriptions.csv")
+    again = ExactSummary(space, attributes=["lon", "lat"], bits=6, merging=merging)
+    for name in summary.advertised():
+        again.subscribe(name, summary.entry(name).filter)
+    for event in pa.csv.read_csv(data / "events.csv").to_pylist()[:120]:
+        values = {key: value for key, value in event.items() if key != "id"}
+        assert sorted(summary.match(values)) == sorted(engine.match(values))
+        assert summary.may_match(values) == again.may_match(values) == bool(engine.match(values))
+
+
+def test_an_exact_summary_holds_back_equal_shapes(data, tmp_path):
+    summary = ExactSummary(Space.load(data / "space.toml"), attributes=["lon", "lat"], bits=6)
+    circle = "within(position, circle(13, 52, 5 km))"
+    assert summary.subscribe("circle", circle).subscribe == ["circle"]
+    assert summary.subscribe("faster", f"{circle} and speed > 3").subscribe == []
+    assert summary.subscribe("smaller", "within(position, circle(13, 52, 4 km))").subscribe == [
+        "smaller"  # which is not known to lie inside
+    ]
+    box = "lon between 12 and 14 and lat between 51 and 53"
+    assert set(summary.subscribe("box", box).unsubscribe) == {"circle", "smaller"}
+    assert set(summary.unsubscribe("box").subscribe) == {"circle", "smaller"}
+    assert summary.advertised() == ["circle", "smaller"]
+    summary.save(tmp_path / "saved")
+    opened = ExactSummary.open(tmp_path / "saved")
+    inside = {"lon": 13.0, "lat": 52.04, "speed": 9.0}
+    assert opened.match(inside) == summary.match(inside) == ["circle", "faster"]
+
+
+def test_a_board_rejects_shapes_for_the_same_reason_everywhere(data, tmp_path, cli):
+    from rangecast.spark import TopKLists
+
+    space = Space.load(data / "space.toml")
+    reason = (
+        "'position' is a location, but interests of a board don't support shapes: messages go by "
+        "ranges, and the top k of the boxes around a shape may lack objects inside of it\n"
+        "  hint: leave it out, and make 'lon' and 'lat' numbers"
+    )
+    served = Served(spaces={"fleet": space})
+    with Client(served.url) as client:
+        for make in (
+            lambda: Board(2, space=space),
+            lambda: Board(2, space=space, upper_bound_attribute="speed"),
+            lambda: client.put_board("near", 2, space="fleet"),
+            lambda: TopKLists(None, tmp_path / "lists", space=space),
+        ):
+            with pytest.raises(RangecastError) as caught:
+                make()
+            assert reason in str(caught.value)
+    served.stop()
+    files = ("events.csv", "events.csv", "subscriptions.csv", "--space", "space.toml")
+    done = cli("notify", *files, cwd=data, code=2)
+    assert " ".join(reason.split()) in " ".join(done.stderr.split())
 
 
 def test_relaxed_ranking_counts_a_shape_once(engine):

@@ -172,8 +172,22 @@ def test_a_summary_loses_no_event(data, engine):
     narrow.subscribe("one", "title like 'm%'")
     assert narrow.may_match({"title": "max", "price": 1})
     assert not narrow.may_match({"title": "Zzz", "price": 1})
-    with pytest.raises(UsageError, match="doesn't support locations, texts or arithmetic"):
-        ExactSummary(space)
+
+
+def test_an_exact_summary_matches_what_the_engine_does(data):
+    space = Space.load(data / "space.toml")
+    summary, engine = ExactSummary(space, bits=4), Engine(space)
+    for one in (summary, engine):
+        one.subscribe_many(data / "subscriptions.csv")
+    for event in pa.csv.read_csv(data / "events.csv").to_pylist()[:80]:
+        values = {key: value for key, value in event.items() if key != "id"}
+        assert sorted(summary.match(values)) == sorted(engine.match(values))
+        assert summary.may_match(values) == bool(engine.match(values))
+
+
+def test_a_simulated_network_says_that_it_has_no_texts(data, cli):
+    done = cli("route", "run", *FILES, "--brokers", "4", cwd=data, code=2)
+    assert "'title' is a text, which events of a simulated network don't have" in done.stderr
 
 
 def test_boards_and_exports_say_what_they_don_t_take(data):

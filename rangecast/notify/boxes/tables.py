@@ -34,7 +34,9 @@ def _check(space: Space) -> None:
             x, y = (axis.name for axis in attribute.coordinates)
             raise UsageError(
                 f"{attribute.name!r} is a {attribute.type}, but interests of a board don't "
-                f"support shapes\n  hint: leave it out, and make {x!r} and {y!r} numbers"
+                "support shapes: messages go by ranges, and the top k of the boxes around a shape "
+                "may lack objects inside of it\n"
+                f"  hint: leave it out, and make {x!r} and {y!r} numbers"
             )
         if isinstance(attribute, Arithmetic):
             raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from rangecast.errors import UsageError
@@ -22,6 +22,7 @@ from rangecast.overlay.interest.items import (
 from rangecast.overlay.interest.sources import CLIENTS
 from rangecast.overlay.interest.strategies import strategy_of
 from rangecast.overlay.wire.frames import MAX_CONTENT, Interest, Resync, Snapshot, Why, item_size
+from rangecast.overlay.wire.packing import pack, pack_many
 
 
 class InterestHandlers(BrokerState):
@@ -30,11 +31,11 @@ class InterestHandlers(BrokerState):
     # ---- clients
 
     def _subscribe(self, now: float, input_: ports.Subscribe) -> None:
-        named = self._named(input_.subscriptions)
+        named, exact = self._named(input_.subscriptions)
         ids = self._members.new_many(list(named))
         self._members.bind_many(ids, [0] * len(ids))
         if self._delivers:
-            self._clients.change(_packed(ids, named.values()))
+            self._clients.change(dict(zip(ids, exact, strict=True)))
         self._spread(now, CLIENTS, self._sources.subscribed(ids, named.values()))
 
     def _unsubscribe(self, now: float, input_: ports.Unsubscribe) -> None:
@@ -45,16 +46,21 @@ class InterestHandlers(BrokerState):
         self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
 
     def _replace(self, now: float, input_: ports.Replace) -> None:
-        named = self._named(input_.subscriptions)
+        named, exact = self._named(input_.subscriptions)
         ids, _ = self._members.known_many(list(named))
         if self._delivers:
-            self._clients.change(_packed(ids, named.values()))
+            self._clients.change(dict(zip(ids, exact, strict=True)))
         self._spread(now, CLIENTS, self._sources.replaced(ids, named.values()))
 
-    def _named(self, value: Any) -> dict[Id, ResolvedItem]:
-        """Return subscriptions of clients as items, by id."""
+    def _named(self, value: Any) -> tuple[dict[Id, ResolvedItem], list[bytes]]:
+        """Return subscriptions of clients as items, by id, and the packed boxes of each.
+
+        Those boxes have the conditions that are verified before a delivery; items don't.
+        """
         if isinstance(value, Mapping):
-            named = {name: wanted_of(as_filter(what, self.space)) for name, what in value.items()}
+            filters = {name: as_filter(what, self.space) for name, what in value.items()}
+            named = {name: wanted_of(filter_) for name, filter_ in filters.items()}
+            exact = [pack(filter_.boxes) for filter_ in filters.values()]
         else:
             boxes = as_boxes(value, self.space)
             named = dict(
@@ -62,6 +68,7 @@ class InterestHandlers(BrokerState):
             )
             if len(named) < boxes.rows:
                 self._members.new_many(boxes.ids)  # rejects an id that is there twice
+            exact = pack_many(boxes)
         for name, wanted in named.items():
             if item_size(wanted.item) > MAX_CONTENT:
                 raise UsageError(
@@ -69,7 +76,7 @@ class InterestHandlers(BrokerState):
                     f"bytes, more than a frame can hold\n  expected: at most {MAX_CONTENT:,}\n"
                     "  hint: split it into several subscriptions; nothing was changed"
                 )
-        return named
+        return named, exact
 
     # ---- neighbours
 
@@ -163,7 +170,3 @@ class InterestHandlers(BrokerState):
         if why and (at_once or now - link.asked_at >= self.settings.retry_timeout):
             link.asked_at = now
             self._send(link, Resync(version=link.received.version, why=why))
-
-
-def _packed(ids: list[Id], wanted: Iterable[ResolvedItem]) -> dict[Id, bytes]:
-    return {id_: what.boxes or b"" for id_, what in zip(ids, wanted, strict=True)}

@@ -12,6 +12,7 @@ from rangecast.cover.choose import choose
 from rangecast.errors import UsageError
 from rangecast.merge.cells import Cells
 from rangecast.model.sets.members import Members
+from rangecast.model.shapes.verification.places import places_of
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_space
 from rangecast.overlay.broker import ports
@@ -91,7 +92,7 @@ class BrokerState:
         self._space_digest = space_digest(bare.to_toml())
         self._members = Members()
         self._delivers = journal is None
-        self._clients = Table(self.space)
+        self._clients = Table(self.space, is_verified=places_of(self.space) is not None)
         """Subscriptions of clients, if this broker delivers to them."""
         self._sources = self.sources_type(self.space)
         self._propagation = Propagation(f"{name}/{incarnation}", self.settings.max_questions)

@@ -31,11 +31,12 @@ _FEW = 2000
 class Table:
     """Filters and ranges by name."""
 
-    def __init__(self, space: Space, curve: Curve | None = None):
+    def __init__(self, space: Space, curve: Curve | None = None, *, is_verified: bool = False):
+        """Create an empty table; `is_verified`: filters may have shapes, which are verified."""
         self._space = space
         self._curve = curve
-        self._small: dict[Id, tuple[Box, ...]] | None = {}
-        """All filters; `None`: there are too many, and only the engine has them."""
+        self._small: dict[Id, tuple[Box, ...]] | None = None if is_verified else {}
+        """All filters; `None`: there are too many, or they are verified: the engine has them."""
         self._ranges: dict[Id, RangeItem] = {}
         self._union: Ranges | None = None
         """Union of all ranges; computed on demand."""

@@ -21,6 +21,7 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.merge.cells import Cells, chosen_attributes
+from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
@@ -140,6 +141,12 @@ class Network:
         chosen: StrategyOptions | None = None,
         max_ranges: int = 1000,
     ):
+        for attribute in space:
+            if isinstance(attribute, Patterns):
+                raise UsageError(
+                    f"{attribute.of!r} is a text, which events of a simulated network don't have\n"
+                    "  hint: link servers, or make it a string, which is compared as a whole"
+                )
         self._space = space
         self.traffic = Traffic()
         self.deliveries: list[tuple[Id, Id]] = []

@@ -221,6 +221,14 @@ def words_hold(places: Places, axis: int, words: F64, point: F64) -> Bool:
     return held
 
 
+def bounds_hold(places: Places, lo: F64, hi: F64, point: F64) -> bool:
+    """Return whether the conjunctions of one box, bounds (d,), match one point, (d,)."""
+    return all(
+        lo[axis] == -np.inf or lo[axis] < hi[axis] or words_hold(places, axis, lo[[axis]], point)[0]
+        for axis in places.axes
+    )
+
+
 def failed_distances(places: Places, axis: int, words: F64, point: F64) -> tuple[bool, F64]:
     """Return whether a place is on the earth, and how far a point is from each conjunction.
 
