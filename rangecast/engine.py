@@ -24,7 +24,7 @@ from rangecast.match.counting.live import count_live
 from rangecast.match.live import count_on_device, match_live, match_on_device, match_one_live
 from rangecast.match.result import MatchRows, joined
 from rangecast.match.terms.index import Selected, always_verified
-from rangecast.model.encoding.event_columns import Parts
+from rangecast.model.encoding.event_columns import EventColumns, Parts
 from rangecast.model.encoding.events import encode_event, encode_events, encode_one, values_of
 from rangecast.model.explain import Explanation, explain_match, nearest_misses
 from rangecast.model.sets.members import Id
@@ -67,7 +67,7 @@ class Engine(LiveSet):
         nan              "error": NaN in an event is rejected; "missing": it is a missing value
         """
         view = self._view  # before encoding: a string is known by then if the view needs it
-        point = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+        point = self._encode_one(view, event, ignore_unknown, nan)
         return view.lists.list(self._match_one(view, point))
 
     def match_ids(
@@ -78,7 +78,7 @@ class Engine(LiveSet):
         For thousands of ids, an array is faster than a list.
         """
         view = self._view
-        point = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+        point = self._encode_one(view, event, ignore_unknown, nan)
         return view.lists.array(self._match_one(view, point))
 
     def match_many(
@@ -102,9 +102,9 @@ class Engine(LiveSet):
         keep             event columns to include in `table()` of the result
         """
         view = self._view
-        ids, points = encode_events(
-            events, self.space, ignore_unknown=ignore_unknown, nan=nan, id=id, keep=keep
-        )
+        columns = EventColumns(texts=view.reads_texts)
+        options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "columns": columns}
+        ids, points = encode_events(events, self.space, **options, id=id, keep=keep)
         return Matches(self._match(view, points, threads), *separated(ids), view.lists)
 
     def match_each(
@@ -123,8 +123,7 @@ class Engine(LiveSet):
         points, errors = [], dict[int, RangecastError]()
         for index, event in enumerate(events):
             try:
-                point = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
-                points.append(point)
+                points.append(self._encode_one(view, event, ignore_unknown, nan))
             except RangecastError as error:
                 errors[index] = error
             except Exception as error:  # an event whose own methods raise
@@ -148,6 +147,10 @@ class Engine(LiveSet):
             return Matches(self._match_one(view, coordinates), None, None, view.lists)
         parts = self._match(view, self._checked(coordinates), threads)
         return Matches(parts, None, None, view.lists)
+
+    def _encode_one(self, view: View, event: Any, ignore_unknown: bool, nan: str) -> F64:
+        texts = view.reads_texts
+        return encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan, texts=texts)
 
     def _checked(self, points: F64) -> F64:
         coordinates = np.asarray(points, np.float64, order="C")

@@ -73,6 +73,10 @@ def write_cells(edges: F64, values: F64, out: I32) -> None:
         for i in range(len(values)):
             out[i] = cell_of(edges, values[i])
         return
+    if len(edges) == 0:
+        for i in range(len(values)):
+            out[i] = values[i] == np.inf
+        return
     powers = 8 if len(edges) <= 255 else 12
     padded = np.empty((1 << powers) - 1)
     for i in range(len(padded)):  # a slice to assign to takes numba seconds to compile

@@ -16,7 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 
-from rangecast.kernels.arrays import U8, U64
+from rangecast.kernels.arrays import I64, U8, U64
 from rangecast.kernels.bits import (
     BIT,
     BYTE,
@@ -43,14 +43,17 @@ _ABOVE, _BELOW, _CODES, _ATTRIBUTES, _LANES, _MASKS, _KEYS = 0, 1, 2, 3, 7, 8, 9
 
 
 @jit
-def tabulate(codes: U8, chunks: int, table: U64) -> None:
-    """Build the tables of some events: for each attribute, `chunks` of LANES events each."""
+def tabulate(codes: U8, attributes: I64, chunks: int, table: U64) -> None:
+    """Build the tables of some events: for each attribute, `chunks` of LANES events each.
+
+    attributes   those whose tables are read; the others get none
+    """
     events, d = codes.shape
-    table[: d * chunks * TABLE_ROWS * LANE_WORDS] = 0
     rows, all_codes = pointer(table, 0), pointer(codes, 0)
-    for j in range(d):
+    for j in attributes:
         for chunk in range(chunks):
             base = (j * chunks + chunk) * TABLE_ROWS * LANE_WORDS
+            table[base : base + TABLE_ROWS * LANE_WORDS] = 0
             first = chunk * LANES
             for e in range(first, min(first + LANES, events)):
                 lane = e - first

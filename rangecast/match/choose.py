@@ -5,11 +5,11 @@ little memory. Cell lists beat them where an answer can be written down beforeha
 bounds, all on a few attributes, many matches, and memory for the lists. The R-tree beats both where
 most boxes mention a single attribute out of a few, as it then is a tree over a line for each of
 them. Tiles beat all of them for small boxes on two attributes, but take more than twice the memory
-of slabs: only sets of spaces with shapes get them. Value lists beat all of them where nearly all
-subscriptions ask for values of one attribute that has many of them. Slabs and cells are weighed by
-the time that each should take for an event; that of cell lists comes from their own plan, that of
-slabs from the constants below, which were fitted to measurements. The other structures are the
-papers' own, to compare with and to build on.
+of slabs: only sets over the coordinates of a place get them. Value lists beat all of them where
+nearly all subscriptions ask for values of one attribute that has many of them. Slabs and cells are
+weighed by the time that each should take for an event; that of cell lists comes from their own
+plan, that of slabs from the constants below, which were fitted to measurements. The other
+structures are the papers' own, to compare with and to build on.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ from rangecast.match.tiles import Tiles, grid_axes, plan
 from rangecast.match.values.index import MAX_CODES, Values, best_axis, has_values
 from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Choice
+from rangecast.model.attributes.places import Place
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
-from rangecast.model.shapes.verification.places import places_of, without_places
+from rangecast.model.shapes.verification.places import without_places
+from rangecast.model.space import Space
 
 
 class Index(Protocol):
@@ -154,12 +156,12 @@ def choose(
 
 def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
     """Estimate the number of boxes per tile; `None` if tiles don't suit this set."""
-    if boxes.space is None or places_of(boxes.space) is None:
-        return None
     mentioned = boxes.mentions[sample.boxes].mean(axis=0)
     if np.count_nonzero(mentioned > _MENTIONED) != 2 or np.count_nonzero(mentioned) != 2:
         return None
     axes = grid_axes(boxes)
+    if not _are_of_a_place(boxes.space, axes):
+        return None
     grid = plan(boxes, axes)
     met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
     for side, axis in enumerate(axes):
@@ -168,6 +170,14 @@ def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
         )
         met &= (first <= cell[:, None]) & (cell[:, None] <= last)
     return np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
+
+
+def _are_of_a_place(space: Space | None, axes: tuple[int, int]) -> bool:
+    """Return whether two axes are the coordinates of a place."""
+    if space is None:
+        return False
+    places = [attribute for attribute in space if isinstance(attribute, Place)]
+    return any({space.axis(one.name) for one in place.coordinates} == set(axes) for place in places)
 
 
 def _values_time(boxes: Boxes, sample: Sample) -> float | None:

@@ -101,7 +101,7 @@ class Space:
         return self.attributes[self.axis(name)]
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_places", "_encoder")  # on first use
+        made = ("_places", "_encoder", "_encoder_without_texts")  # on first use
         return {key: value for key, value in vars(self).items() if key not in made}
 
     def __eq__(self, other: object) -> bool:

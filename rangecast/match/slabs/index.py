@@ -68,6 +68,8 @@ class Slabs:
     def __init__(self, boxes: Boxes):
         self.dimensions = boxes.dimensions
         self.layout = Bundle(lay_out(boxes))
+        self.mentioned: I64 = np.unique(self.layout.arrays.attributes).astype(np.int64)
+        """Attributes that boxes mention."""
         self._maps: list[Bundle[Maps] | None] = []
         """Once a single event was matched: the maps, if it pays to have any."""
         self._by_owner: BoxesByOwner | None = None
@@ -132,7 +134,9 @@ class _Batch:
         self.points = as_points(points, slabs.dimensions)
         self.each = len(points) <= _SMALL_BATCH
         if not self.each:
-            fit = _TABLE_BYTES // (slabs.dimensions * TABLE_ROWS * LANES // 8)
+            self.mentioned = slabs.mentioned
+            tables = max(1, len(slabs.mentioned))
+            fit = _TABLE_BYTES // (tables * TABLE_ROWS * LANES // 8)
             self.chunks = max(1, min(fit, _CHUNKS, -(-len(points) // LANES)))
             self.scratch = room_for(slabs.dimensions, self.chunks)
             records = max(_ROWS, self.boxes)
@@ -203,7 +207,7 @@ class _Batch:
         done = len(points)
         while True:
             chunks = -(-done // LANES)
-            tabulate(codes[:done], chunks, self.scratch.arrays.table)
+            tabulate(codes[:done], self.mentioned, chunks, self.scratch.arrays.table)
             hits, visited, tested = search_batch(
                 self.layout.table,
                 points[:done],

@@ -333,9 +333,11 @@ def _texts(attribute: Attribute, array: pa.Array) -> F64:
         ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
         signs = np.frombuffer(b"" if data is None else data, np.uint8)
         return orders_of(signs, ends[:-1], ends[1:])
+    assert isinstance(attribute, String)
+    if not attribute.codes and not isinstance(attribute, Patterns):
+        return np.full(len(array), OTHER)
     encoded = array.dictionary_encode()
     distinct = encoded.dictionary.to_pylist() or [""]
-    assert isinstance(attribute, String)
     if isinstance(attribute, Patterns):
         known = TEXTS.put_many(distinct)
     else:

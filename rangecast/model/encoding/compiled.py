@@ -18,7 +18,7 @@ value by value, and raises the error if there is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -27,7 +27,14 @@ import numpy as np
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
-from rangecast.model.attributes.patterns import ORDER_BYTES, Patterns, Text, TextOrder, order_of
+from rangecast.model.attributes.patterns import (
+    ORDER_BYTES,
+    TEXT_COMPANIONS,
+    Patterns,
+    Text,
+    TextOrder,
+    order_of,
+)
 from rangecast.model.attributes.residuals import Residual
 from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
 from rangecast.model.attributes.text_store import TEXTS
@@ -44,11 +51,21 @@ _EXACT = 2.0**53
 def compiled_encoder(space: Space) -> Encoder:
     """Return the cached encoder of a space."""
     kept = space.__dict__
-    made: Encoder = kept.get("_encoder") or kept.setdefault("_encoder", _compile(space))
+    made: Encoder = kept.get("_encoder") or kept.setdefault("_encoder", _compile(space, []))
     return made
 
 
-def _compile(space: Space) -> Encoder:
+def encoder_without_texts(space: Space) -> Encoder:
+    """Return the cached encoder whose points lack what only conditions on texts read."""
+    kept = space.__dict__
+    if "_encoder_without_texts" not in kept:
+        unread = [one for one in space if isinstance(one, TEXT_COMPANIONS)]
+        kept["_encoder_without_texts"] = _compile(space, unread)
+    made: Encoder = kept["_encoder_without_texts"]
+    return made
+
+
+def _compile(space: Space, unread: Sequence[Attribute]) -> Encoder:
     names: dict[str, Any] = {
         "MISSING": MISSING,
         "OTHER": OTHER,
@@ -67,7 +84,7 @@ def _compile(space: Space) -> Encoder:
     order = sorted(range(len(space)), key=lambda axis: isinstance(space.attributes[axis], Patterns))
     for axis in order:  # texts are stored last: by then the other values are known to be right
         attribute = space.attributes[axis]
-        if attribute in unvalued:
+        if attribute in unvalued or attribute in unread:
             names[f"v{axis}"] = MISSING
             continue
         path = attribute.path or (attribute.name,)

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, Attribute, Number
 from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.attributes.patterns import TEXT_COMPANIONS
 from rangecast.model.io.batch import Values, as_values, text_at
 from rangecast.model.io.records import Rows
 from rangecast.model.sets.ids import Places
@@ -52,6 +53,8 @@ class EventColumns(NamedTuple):
     """The events of a table of factors."""
     by_name: bool = False
     """Values are under the names of attributes, whatever their sources."""
+    texts: bool = True
+    """Whether conditions read texts. If none does, points lack what only these would read."""
 
     def names(self, attribute: Attribute) -> list[str]:
         """Return the columns of an attribute; with a source, the first field of its path."""
@@ -73,6 +76,8 @@ class EventColumns(NamedTuple):
         d = len(space)
         points = np.full((len(rows), self.width(d)), MISSING)
         for axis, attribute in enumerate(space):
+            if not self.texts and isinstance(attribute, TEXT_COMPANIONS):
+                continue
             if self.spans:
                 points[:, axis], points[:, d + axis] = _span(rows, attribute, nan)
             else:

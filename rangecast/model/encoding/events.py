@@ -21,7 +21,7 @@ from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import is_whole
 from rangecast.model.encoding.columns import coordinate, nan_is_missing
-from rangecast.model.encoding.compiled import compiled_encoder
+from rangecast.model.encoding.compiled import compiled_encoder, encoder_without_texts
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.io.kept_columns import as_names, identified, kept_columns, kept_schema
 from rangecast.model.io.read_progress import Reading
@@ -138,7 +138,7 @@ class EventFile:
         seen: set[str] = set()
         for rows in self._records:
             seen.update(rows.batch.columns)
-            has_texts = bool(self.space.patterns)
+            has_texts = bool(self.space.patterns) and self.columns.texts
             points = TEXTS.keep(partial(self._points, rows)) if has_texts else self._points(rows)
             yield rows, points
         valued = self.space.valued
@@ -207,15 +207,24 @@ def encode_event(
 
 
 def encode_one(
-    event: Mapping[str, Any], space: Space, *, ignore_unknown: bool = False, nan: str = "error"
+    event: Mapping[str, Any],
+    space: Space,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "error",
+    texts: bool = True,
 ) -> F64:
-    """Return the coordinates of one event, (1, d); see `encode_event`."""
+    """Return the coordinates of one event, (1, d); see `encode_event`, and `EventColumns.texts`."""
     if nan != _ERROR or ignore_unknown is not False:
         nan_is_missing(nan)
         flag("ignore_unknown", ignore_unknown)
-    if space.patterns:
+    if not space.patterns:
+        encode = compiled_encoder(space)
+    elif texts:
         return TEXTS.keep_one(partial(_encode_one, event, space, ignore_unknown, nan))
-    point = compiled_encoder(space)(event, ignore_unknown, nan)  # as `_encode_one`, one call less
+    else:
+        encode = encoder_without_texts(space)
+    point = encode(event, ignore_unknown, nan)  # as `_encode_one`, one call less
     return _encode_one(event, space, ignore_unknown, nan) if point is None else point
 
 
@@ -283,7 +292,7 @@ def encode_events(
     """
     flag("ignore_unknown", ignore_unknown)
     options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "columns": columns, "id": id}
-    if not space.patterns:
+    if not space.patterns or not columns.texts:
         return _encoded(events, space, **options, keep=keep)
     with TEXTS.batch() as keep_texts:
         encoded = _encoded(events, space, **options, keep=keep)

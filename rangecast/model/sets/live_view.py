@@ -103,6 +103,11 @@ class LiveView(Generic[MatchIndex, RankPart]):
             self.id_lists.append(IdLists(self.rows, self.ascending))
         return self.id_lists[0]
 
+    @property
+    def reads_texts(self) -> bool:
+        """Return whether conditions of its rows may read the texts of events."""
+        return self.verifier is not None and self.verifier.places.has_patterns
+
     def live(self) -> I64:
         """Return the live rows, in order of arrival."""
         rows = np.flatnonzero(self.rows.died[: self.count] > self.edit)

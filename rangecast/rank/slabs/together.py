@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rangecast.kernels.arrays import I64, U8, U64
 from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO, bits_set, bits_up_to, list_bits
 from rangecast.kernels.blocks import BLOCK
@@ -100,7 +102,7 @@ def _tabulate(
     for i in range(begin, end):
         for j in range(d):
             codes[i - begin, j] = value[members[i] * d + j]
-    tabulate(codes[: end - begin], 1, table)
+    tabulate(codes[: end - begin], np.arange(d), 1, table)
 
 
 @jit

@@ -64,6 +64,7 @@ class Places:
         self.coordinates = [
             tuple(space.axis(axis.name) for axis in place.coordinates) for place in self._places
         ]
+        self._patterns = [one.vocabulary for one in self._places if isinstance(one, Patterns)]
         self._space = space
         self._known = [0 for _ in self.axes]
         self._forms: dict[int, set[int]] = {}
@@ -84,6 +85,11 @@ class Places:
     def has_words(self) -> bool:
         """Return whether any filter of the space has a verified condition."""
         return any(place.vocabulary for place in self._places)
+
+    @property
+    def has_patterns(self) -> bool:
+        """Return whether any filter of the space has a condition that reads a text."""
+        return any(self._patterns)
 
     @property
     def has_texts(self) -> bool:

@@ -1,0 +1,79 @@
+"""A text or a place that no subscription uses costs a set nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rangecast import Engine, Number, Point, Space, Text
+from rangecast.match.live import match_live
+from rangecast.model.attributes.text_store import TEXTS
+
+COUNT = 20_000
+
+
+def engine_of(*more) -> Engine:
+    """Small boxes on two attributes, as ranges in a file."""
+    rng = np.random.default_rng(9)
+    low = rng.uniform(0, 1000, (COUNT, 2))
+    high = low + rng.uniform(0, 50, (COUNT, 2))
+    engine = Engine(Space([Number("a"), Number("b"), *more]))
+    ends = {"a_lo": low[:, 0], "a_hi": high[:, 0], "b_lo": low[:, 1], "b_hi": high[:, 1]}
+    engine.subscribe_many({"id": list(range(COUNT)), **ends})
+    return engine
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return engine_of()
+
+
+def points_of(engine: Engine, count: int = 600):
+    points = np.full((count, len(engine.space)), np.inf)
+    points[:, :2] = np.random.default_rng(4).uniform(0, 1000, (count, 2))
+    return points
+
+
+@pytest.mark.parametrize("unused", [Text("title"), Point("place")], ids=["text", "place"])
+def test_bytes_and_work_are_those_of_the_space_without_it(plain, unused):
+    engine = engine_of(unused)
+    more = len(engine.space) - 2
+    assert engine.memory - plain.memory == 9 * more  # where its edges begin, and a flag
+    (part,), (other,) = engine._view.parts, plain._view.parts
+    assert part.index.name == other.index.name
+    found, expected = (match_live(one._view, points_of(one)) for one in (engine, plain))
+    assert found.work == expected.work
+    assert found.rows.tolist() == expected.rows.tolist()
+
+
+def test_texts_of_events_are_stored_once_a_condition_reads_them(plain):
+    engine = engine_of(Text("title"))
+    events = [
+        {"a": a, "b": b, "title": f"red bike {n} é"}
+        for n, (a, b) in enumerate(points_of(plain, 60).tolist())
+    ]
+    bare = [{"a": event["a"], "b": event["b"]} for event in events]
+    expected = [plain.match(event) for event in bare]
+    before = TEXTS._size
+    assert [engine.match(event) for event in events] == expected
+    assert engine.match_each(events) == expected
+    assert [list(found) for found in engine.match_many(events)] == expected
+    assert [engine.match_ids(event).tolist() for event in events] == expected
+    assert TEXTS._size == before
+    engine.subscribe(COUNT, "title contains 'bike 7 '")
+    expected[7] = [*expected[7], COUNT]
+    assert [engine.match(event) for event in events] == expected
+    assert [list(found) for found in engine.match_many(events)] == expected
+    assert TEXTS._size > before
+
+
+@pytest.mark.parametrize("title", [5, "\ud800", ["a"]])
+def test_wrong_texts_are_rejected_whether_they_are_read_or_not(title):
+    engine = engine_of(Text("title"))
+    for condition in (None, "title contains 'x'"):
+        if condition:
+            engine.subscribe(COUNT, condition)
+        with pytest.raises(ValueError, match="must be a string"):
+            engine.match({"title": title})
+        with pytest.raises(ValueError, match="title"):
+            engine.match_many([{"title": title}])
