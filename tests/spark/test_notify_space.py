@@ -238,3 +238,67 @@ def test_bounds_timestamps_arrival_and_what_is_rejected(spark, tmp_path):
     assert (kept.edited, kept.committed) == (-1, 0)
     kept.edit(wishes.selectExpr("id", "'replace' op", "'m2 < 55 or m2 > 65' filter"), 0)
     assert shown() == [(i, o) for i in (1, 2, 3) for o in ("c", "a")]
+
+
+ROOMS = Space([Number("a"), Number("b")])
+
+
+def test_lists_with_upper_bounds_alone_on_one_attribute(spark, tmp_path):
+    rng = np.random.default_rng(6)
+    objects = {one: [*rng.integers(0, 9, 3).astype(float).tolist(), one] for one in range(20)}
+    wishes = {}
+
+    def wish(one):
+        lo, hi, most = (*sorted(rng.integers(0, 9, 2).tolist()), int(rng.integers(0, 9)))
+        wishes[one] = lo, hi, most
+        return f"a between {lo} and {hi} and b <= {most}"
+
+    def right():
+        return {
+            (one, rank, name)
+            for one, (lo, hi, most) in wishes.items()
+            for rank, (_, _, name) in enumerate(
+                sorted(
+                    (y, arrival, name)
+                    for name, (a, b, y, arrival) in objects.items()
+                    if lo <= a <= hi and b <= most
+                )[:K],
+                1,
+            )
+        }
+
+    things = [(one, a, b, y, arrival) for one, (a, b, y, arrival) in objects.items()]
+    things = spark.createDataFrame(things, "id long, a double, b double, value double, seq long")
+    filters = spark.createDataFrame(
+        [(one, wish(one)) for one in range(30)], "id long, filter string"
+    )
+    how = {"space": ROOMS, "k": K, "upper_bound_attribute": "b"}
+    kept = TopKLists(spark, tmp_path, things, filters, **how)
+
+    def check():
+        rows = kept.read().select("interest", "rank", "object").collect()
+        assert {tuple(row) for row in rows} == right()
+
+    check()
+    assert kept._loaded(kept._state).plan[0] == "sweep"
+    for number in range(2):
+        updates = []
+        for seq, one in enumerate(rng.choice(20, 6, replace=False).tolist()):
+            a, b, y = rng.integers(0, 9, 3).astype(float).tolist()
+            objects[one][:3] = a, b, y
+            updates.append((seq, one, y, a, b))
+        columns = "seq long, id long, value double, a double, b double"
+        kept.apply(spark.createDataFrame(updates, columns), number)
+        check()
+    edits = [(3, "replace", wish(3)), (99, "subscribe", wish(99)), (4, "unsubscribe", None)]
+    del wishes[4]
+    kept.edit(spark.createDataFrame(edits, "id long, op string, filter string"), 0)
+    check()
+    lower = spark.createDataFrame([(7, "replace", "b >= 3")], "id long, op string, filter string")
+    with pytest.raises(RangecastError, match="no lower bound on 'b'"):
+        kept.edit(lower, 1)
+    kept.close()
+    with pytest.raises(UsageError, match="upper_bound_attribute='b'; given: 'a'"):
+        TopKLists(spark, tmp_path, **{**how, "upper_bound_attribute": "a"})
+    with pytest.raises(UsageError, match="there is no space"):
+        TopKLists(spark, tmp_path / "other", upper_bound_attribute="b")

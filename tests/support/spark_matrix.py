@@ -9,6 +9,7 @@ import random
 import re
 import sys
 from base64 import b64decode
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import product
@@ -274,12 +275,24 @@ def source(session, folder, cell, name, schema):
         return text + ("options.maxFilesPerTrigger = 1\n" if cell.mode == "stream" else "")
     rows = session.read.parquet(str(folder / name))
     messages = rows.select(F.to_json(F.struct("*"), MOMENTS).alias("value"))
+    create_topic(cell.servers, f"{cell}-{name}")
     topic = {"kafka.bootstrap.servers": cell.servers, "topic": f"{cell}-{name}"}
     messages.write.format("kafka").options(**topic).save()
     text += f'type = "kafka"\nservers = "{cell.servers}"\ntopic = "{cell}-{name}"\n'
     text += f"schema = {json.dumps(schema)}\n"
     many = name == "events" and cell.mode == "stream"
     return text + ("options.maxOffsetsPerTrigger = 20\n" if many else "")
+
+
+def create_topic(servers, name):
+    """Create a topic, unless the first message has."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(name, 1)]).values():
+        with suppress(KafkaException):
+            made.result()
 
 
 # ---- what is compared
@@ -289,6 +302,7 @@ def rows_of(session, folder, cell, name, kind):
     """Return the rows of a sink, as plain values."""
     path = folder / "out" / name
     if kind == "kafka":
+        create_topic(cell.servers, f"{cell}-{name}")
         topic = {"kafka.bootstrap.servers": cell.servers, "subscribe": f"{cell}-{name}"}
         topic["startingOffsets"] = "earliest"
         found = session.read.format("kafka").options(**topic).load().collect()
@@ -466,6 +480,7 @@ def main() -> None:
     session = get_session("local[2]", conf=conf)
     for mode, situation in product(("batch", "stream"), SITUATIONS):
         cell = Cell(mode, situation, servers=servers)
+        print(cell, file=sys.stderr, flush=True)
         (folder / str(cell)).mkdir()
         check_cell(session, folder / str(cell), cell)
 

@@ -53,7 +53,7 @@ class NotifyRunner:
     ):
         self.closing = ExitStack()
         self._step, self._name = step, name
-        self._board_schema = BoardSchema(space)
+        self._board_schema = BoardSchema(space, step.upper_bound_attribute)
         self._sinks, self._rejected_sink = sinks, rejected_sink
         self._report = report
         self._lists: TopKLists | None = None
@@ -140,6 +140,7 @@ class NotifyRunner:
         step, files = self._step, self._board_schema.files
         how: dict[str, Any] = {"k": step.k, "descending": step.descending}
         how["space"] = self._board_schema.space
+        how["upper_bound_attribute"] = step.upper_bound_attribute
         if (step.lists / STATE).exists():
             return TopKLists(session, step.lists, **how)
         objects = files.read_objects(files.file_rows(step.objects), kind=kind)

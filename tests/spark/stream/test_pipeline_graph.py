@@ -266,6 +266,18 @@ def test_a_stream_of_updates_over_a_space(spark, board):
     with TopKLists(spark, board / "l", k=2, space=space) as kept:
         found = sorted(map(tuple, kept.read().collect()))
     assert found == [(7, 1, "s", 9, 80, 1), (8, 1, "s", 9, 80, 1), (8, 2, "r", 3, 70, 5)]
+    bounded = 'k = 2\nupper_bound_attribute = "m2"'
+    with pytest.raises(RejectedRowError, match="no lower bound on 'm2'"):
+        load(board, text.replace("k = 2", bounded).replace('"l"', '"u"')).run(spark)
+    (board / "i.csv").write_text("id,filter,k\n7,km <= 2,1\n8,m2 <= 60,\n")
+    (board / "updates" / "0.csv").write_text(
+        "seq,id,value,km,m2\n" + lines.replace("4,r,x,,\n", "")
+    )
+    load(board, text.replace("k = 2", bounded).replace('"l"', '"u"')).run(spark)
+    how = {"k": 2, "space": space, "upper_bound_attribute": "m2"}
+    with TopKLists(spark, board / "u", **how) as kept:
+        found = sorted(map(tuple, kept.read().collect()))
+    assert found == [(7, 1, "q", 2, 95, 7), (8, 1, "p", 1, 50, 10)]
     (board / "flats.toml").write_text(attribute.format("value"))
     with pytest.raises(FileError, match=r"step\[0\].space: an attribute called 'value'"):
         load(board, text)
@@ -318,6 +330,14 @@ MISTAKES = [
         r"rejected.type: a URL requires a table\n  expected: type = 'delta'",
     ),
     (step("rank", "k = 0") + sink("o"), r"step\[0\].k: invalid value\n  given: 0"),
+    (
+        UPDATES
+        + step("match", 'input = "events"')
+        + NOTIFY
+        + 'upper_bound_attribute = "km"\n'
+        + sink("o", 'input = "match"'),
+        r"step\[1\].upper_bound_attribute: .*'km' is an attribute of a space, and there is no",
+    ),
     (
         UPDATES + step("match") + sink("o"),
         r"step\[0\].input: is missing\n  expected: one",

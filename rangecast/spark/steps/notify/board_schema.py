@@ -31,15 +31,23 @@ class BoardSchema:
     """Schema of the objects and interests of a board, with or without a space."""
 
     space: Space | None
+    upper_bound_attribute: str | None = None
+    """Attribute of the space on which interests have no lower bound."""
 
     def __post_init__(self) -> None:
         """Reject a space that can't hold objects."""
+        if self.space is None and self.upper_bound_attribute is not None:
+            raise UsageError(
+                f"upper_bound_attribute={self.upper_bound_attribute!r} is an attribute of a "
+                "space, and there is no space\n"
+                "  hint: give the space, or leave out upper_bound_attribute"
+            )
         _ = self.files
 
     @property
     def files(self) -> BoardTables:
         """Reader of objects, updates and interests."""
-        return board_tables(self.space)
+        return board_tables(self.space, self.upper_bound_attribute)
 
     @property
     def places(self) -> Sequence[str]:

@@ -6,7 +6,8 @@
     lists.read().show()                     # interest, rank, object, position, value
 
 With `space=`, the attributes of the space replace position, and interests are filters or
-bounds of them: the columns are those of `Board` and of `rangecast notify --space`.
+bounds of them: the columns are those of `Board` and of `rangecast notify --space`. With
+`upper_bound_attribute=` the driver finds messages as a `Board` with this option does.
 
 A micro-batch of updates is one batch of Paint-Batch, painted on the driver, which knows the objects
 and where interests lie. Its messages go to the workers; each takes a bucket of boxes of interests
@@ -106,6 +107,7 @@ class TopKLists:
         interests: DataFrame | NewInterests | None = None,
         *,
         space: Space | None = None,
+        upper_bound_attribute: str | None = None,
         k: int = 10,
         algorithm: str = "sparse",
         epsilon: float | None = None,
@@ -115,11 +117,12 @@ class TopKLists:
         self.folder = Path(folder).absolute()
         self._k = k
         self._how: dict[str, Any] = {
+            "upper_bound_attribute": upper_bound_attribute,
             "algorithm": algorithm,
             "epsilon": epsilon,
             "descending": flag("descending", descending),
         }
-        self._board_schema = BoardSchema(space)
+        self._board_schema = BoardSchema(space, upper_bound_attribute)
         self._board: Board | None = None
         self._lock: IO[str] | None = None
         self._turn = threading.RLock()

@@ -368,6 +368,8 @@ def _check_steps(settings: Settings, space: Space) -> None:
             elif isinstance(step, NotifyStep):
                 key = "space"
                 BoardSchema(_space_of(step))
+                key = "upper_bound_attribute"
+                BoardSchema(_space_of(step), step.upper_bound_attribute)
             elif isinstance(step, TrackStep):
                 key = "key"
                 step.settings(space)

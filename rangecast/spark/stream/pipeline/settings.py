@@ -142,6 +142,9 @@ class NotifyStep(Step, kw_only=True, tag="notify"):
     space: Annotated[
         Path | None, takes("a space file with the attributes of objects, if not position")
     ] = None
+    upper_bound_attribute: Annotated[
+        str | None, takes("the attribute on which interests have no lower bound")
+    ] = None
     lists: Annotated[Path, takes("a folder for the lists")]
     k: Annotated[Count, takes("a whole number")] = 10
     descending: Annotated[bool, takes("true or false")] = False
