@@ -100,7 +100,8 @@ def _to_literal(p: Any, literal: int, x: float, y: float, is_earth: bool) -> flo
         for polygon in range(POLYGON * first, POLYGON * last, POLYGON):
             cells, side = p.polygons[polygon], p.polygons[polygon + 1]
             entries, corners = p.polygons[polygon + 2], p.polygons[polygon + 3]
-            count = p.cells[cells + side * side] >> 2 if side else p.polygons[polygon + 4]
+            stripes = p.polygons[polygon + 7]
+            count = p.cells[cells + side * side] >> 2 if side else p.cells[cells + stripes]
             for i in range(entries, entries + count):  # an edge of several cells comes again
                 at = 2 * (corners + p.listed[i])
                 x1, y1, x2, y2 = (

@@ -23,6 +23,7 @@ from rangecast.model.shapes.exact.predicates import (
     sign_of_sum,
 )
 from rangecast.model.shapes.exact.sphere import unit_vector
+from rangecast.model.shapes.verification.stripes import stripe_at
 
 _ERROR = 2e-15
 """More than the rounding of a determinant of three unit vectors."""
@@ -96,19 +97,24 @@ def _is_same(longitude: float, other: float) -> bool:
 
 
 @jit
-def in_geodesic(p: Any, polygon: int, x: float, y: float) -> int:
+def in_geodesic(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
     """Locate a point by a ray along its meridian to the north.
 
-    polygon   start of the polygon's numbers
+    polygon, hull   start of the polygon's numbers, and of those of its stripes
 
-    Returns OUTSIDE, BORDER or INSIDE, + 4 if parity says inside. The rule is half open in
-    longitude: an edge includes its western end and not its eastern one.
+    Returns OUTSIDE, BORDER or INSIDE, + 4 if parity says inside, + 8 times the edges visited. The
+    rule is half open in longitude: an edge includes its western end and not its eastern one.
     """
     parity, vectors = p.polygons[polygon + 5], p.polygons[polygon + 6]
     on_border = False
     px, py, pz = vector_of(x, y)
     first, corners = p.polygons[polygon + 2], p.polygons[polygon + 3]
-    for i in range(first, first + p.polygons[polygon + 4]):
+    stripe = stripe_at(p.hulls, hull, p.polygons[polygon + 7], x)
+    begin = end = first
+    if stripe >= 0:
+        cell = p.polygons[polygon] + stripe
+        begin, end = first + p.cells[cell], first + p.cells[cell + 1]
+    for i in range(begin, end):
         corner = p.listed[i]
         c, v = 2 * (corners + corner), 3 * (vectors + corner)
         ax, ay, az = p.vectors[v], p.vectors[v + 1], p.vectors[v + 2]
@@ -127,4 +133,4 @@ def in_geodesic(p: Any, polygon: int, x: float, y: float) -> int:
             at_a, at_b = _is_same(p.corners[c], x), _is_same(p.corners[c + 2], x)
             on_border |= (at_a and (at_b or y1 == y)) or (at_b and y2 == y)
     where = BORDER if on_border else INSIDE if parity else OUTSIDE
-    return int(where + 4 * parity)
+    return int(where + 4 * parity + 8 * (end - begin))

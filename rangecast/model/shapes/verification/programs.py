@@ -8,9 +8,9 @@ appended.
     literals   (literals, 6)     kind, negated, border, first, last, and the two axes in one number
     polygons   (polygons, 8)     first cell, columns (as many as rows), first listed edge, first
                                  corner, edges; if they are geodesic: whether the north pole is
-                                 inside, first vector
-    hulls      (polygons, 8)     the grid of its cells
-    cells      (cells,)          see `cells`
+                                 inside, first vector, stripes
+    hulls      (polygons, 8)     the grid of its cells, or its stripes
+    cells      (cells,)          see `cells`; of geodesic edges, see `stripes`
     listed     (entries,)        corner at which an edge starts, counted from the polygon's first;
                                  it ends at the next one
     corners    (corners, 2)      x, y
@@ -21,7 +21,8 @@ appended.
                                  corners; programs of arithmetic
 
 A large polygon has a grid of cells, each with the edges that may meet it, so that a point is
-compared with few of them. Most points are decided by the cell, or by the sketch of a short ring.
+compared with few of them; one with geodesic edges has stripes of longitude. Most points are decided
+by the cell, or by the sketch of a short ring.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ from rangecast.model.shapes.verification.sketches import (
     in_sketch,
     put_sketch,
 )
+from rangecast.model.shapes.verification.stripes import stripes_of
 from rangecast.model.text.programs import text_holds
 
 PLANE_POLYGON, STRAIGHT_POLYGON, GEODESIC_POLYGON = 0, 1, 2
@@ -151,8 +153,9 @@ def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
     best, visited = OUTSIDE, 0
     for polygon in range(p.literals[literal + 3], p.literals[literal + 4]):
         if kind == GEODESIC_POLYGON:
-            best |= in_geodesic(p, POLYGON * polygon, x, y)
-            visited += p.polygons[POLYGON * polygon + 4]
+            found = in_geodesic(p, POLYGON * polygon, GRID * polygon, x, y)
+            best |= found & 7
+            visited += found >> 3
             continue
         hull = GRID * polygon
         for turn in range(1 if kind == PLANE_POLYGON else 3):
@@ -407,16 +410,17 @@ class ProgramStore:
         ends = np.cumsum([len(ring) for ring in rings])
         edges = np.setdiff1d(np.arange(len(corners)), ends - 1)
         starts = [self._size[name] for name in ("cells", "listed", "corners", "vectors")]
-        pole = side = 0
-        grid, listed = np.zeros(GRID), edges
+        pole = side = stripes = 0
         if kind == GEODESIC_POLYGON:
             pole = int(holds_north_pole(rings))
             self._append("vectors", vectors_of(corners))
+            grid, cells, listed = stripes_of(corners, edges)
+            stripes = len(cells) - 1
         else:
             grid, side, cells, listed = cells_of(corners, edges)
-            self._append("cells", cells)
+        self._append("cells", cells)
         first_cell, entries, first_corner, vectors = starts
-        row = first_cell, side, entries, first_corner, len(edges), pole, vectors, 0
+        row = first_cell, side, entries, first_corner, len(edges), pole, vectors, stripes
         self._append("polygons", [row])
         self._append("hulls", grid)
         self._append("listed", listed)
