@@ -90,7 +90,13 @@ PAPERS = (
             "examples/eleven_brokers.py a network like that of Figure 1",
         },
     ),
-    Paper("beyond", "beyond", "beyond the papers", ("count", "history", "near", "billion"), {}),
+    Paper(
+        "beyond",
+        "beyond",
+        "beyond the papers",
+        ("count", "history", "near", "quiet", "billion"),
+        {},
+    ),
 )
 
 
