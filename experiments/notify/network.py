@@ -34,7 +34,7 @@ from rangecast.notify.line.interests import Interests
 from rangecast.notify.messages import BYTES, LETTER_BYTES
 from rangecast.overlay.networks.internet import DEGREE_EXPONENT, LEAF_SHARE, Internet
 from rangecast.overlay.zones.geometry import Box
-from rangecast.overlay.zones.traffic import Traffic, ZoneTraffic
+from rangecast.overlay.zones.traffic import Traffic, ZoneTraffic, holding
 from rangecast.overlay.zones.zonemap import ZoneMap
 from rangecast.report.markdown import Table
 
@@ -77,7 +77,7 @@ def _networks(interests: Interests, brokers: int, nodes: int, seed: int) -> dict
         name: ZoneTraffic(
             ZoneMap.grown(ends, brokers, frame, by_load=by_load, seed=seed),
             internet,
-            interests,
+            ends,
             seed,
         )
         for name, by_load in ZONINGS.items()
@@ -101,7 +101,8 @@ def measure(
     networks = _networks(given.interests, brokers, nodes, seed)
     if how == "CN-Relax":
         xs = given.objects["position"].to_numpy()[given.ids]
-        relaxed = {name: network.relaxed(xs)[0] for name, network in networks.items()}
+        reach = holding(xs[:, None])
+        relaxed = {name: network.relaxed(reach)[0] for name, network in networks.items()}
         return _row(relaxed, len(xs))
     return _painted(given, networks, k, how == "Paint-Sparse(1)")
 
@@ -117,9 +118,9 @@ def _painted(
         messages = board.update_many(changes[first : first + _CHUNK])
         own = messages.slot == data.ids[messages.seq]
         for name, network in networks.items():
-            painted[name] += network.painted(messages)[0]
+            painted[name] += network.painted(messages.bounds)[0]
             if not is_rough:
-                by_zones, by_link = network.unicast(messages.tile[own])
+                by_zones, by_link = network.unicast(messages.bounds[own])
                 through[name] += by_zones
                 direct[name] += by_link
     row = _row(painted, n)

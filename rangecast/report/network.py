@@ -21,8 +21,8 @@ Link = tuple[int, int]
 class MessagePath:
     """Path of one message: its rectangle, and the zones it crossed, link by link."""
 
-    lo: Sequence[float]
-    hi: Sequence[float]
+    lo: F64
+    hi: F64
     route: Sequence[Link]
     spread: Sequence[Link]
 
@@ -30,20 +30,22 @@ class MessagePath:
 def draw(
     path: str | Path,
     zones: tuple[F64, F64],
-    frame: tuple[Sequence[float], Sequence[float]],
+    frame: tuple[F64, F64],
     server: int,
     interests: F64,
     way: MessagePath | None,
     costs: Mapping[str, tuple[float, float]],
+    axis_names: tuple[str, str],
 ) -> None:
     """Draw zones (their lower and upper corners) with a message, and overlay and IP traffic.
 
     costs   by approach: bytes x overlay links and bytes x IP links, per update
     """
-    low, high = np.asarray(frame[0]), np.asarray(frame[1])
+    low, high = frame
     with figure(path, columns=2, size=(6.6, 5.6)) as axes:
         left, right = axes[0]
-        left.set(title="Zones, and the way of a message", xlabel="l", ylabel="r")
+        left.set(title="Zones, and the way of a message", xlabel=axis_names[0])
+        left.set(ylabel=axis_names[1])
         left.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
         left.grid(visible=False)
         shown = interests[:: max(1, len(interests) // _DOTS)]

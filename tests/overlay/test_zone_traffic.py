@@ -13,7 +13,7 @@ from rangecast.notify.board import Board
 from rangecast.notify.line.interests import Interests
 from rangecast.overlay.networks.internet import FAR, Internet
 from rangecast.overlay.zones.geometry import Box, left_of
-from rangecast.overlay.zones.traffic import ZoneTraffic
+from rangecast.overlay.zones.traffic import ZoneTraffic, holding
 from rangecast.overlay.zones.zonemap import ZoneMap
 from rangecast.workloads import generate
 from tests.overlay.test_zone_network import Story
@@ -145,11 +145,11 @@ def test_traffic_is_bytes_by_links() -> None:
         [watched["position_lo"].to_numpy(), watched["position_hi"].to_numpy()], axis=1
     )
     zones = ZoneMap.grown(points, 20, FRAME)
-    network = ZoneTraffic(zones, Internet(500, seed=1), index, seed=1)
+    network = ZoneTraffic(zones, Internet(500, seed=1), points, seed=1)
     copied = board.__copy__()
     ids, ys = updates["id"].to_numpy(), updates["value"].to_numpy()
     messages = board.update_many(list(zip(ids.tolist(), ys.tolist(), strict=True)))
-    painted, ways = network.painted(messages)
+    painted, ways = network.painted(messages.bounds)
     assert painted.messages == len(messages)
     assert painted.server_bytes == 24 * len(messages)
     assert painted.overlay == 24 * ways.overlay.sum()
@@ -157,7 +157,7 @@ def test_traffic_is_bytes_by_links() -> None:
     assert painted.ip >= painted.overlay
 
     own = messages.slot == ids[messages.seq]
-    through, direct = network.unicast(messages.tile[own])
+    through, direct = network.unicast(messages.bounds[own])
     told, letters = unicast(
         copied.engine.objects, index, ids.astype(np.int32), ys, 3, by_staircase=True, room=1 << 20
     )
@@ -170,9 +170,9 @@ def test_traffic_is_bytes_by_links() -> None:
     assert direct.ip <= through.ip
 
     xs = tables["objects"]["position"].to_numpy()
-    relaxed, reached = network.relaxed(xs)
+    relaxed, reached = network.relaxed(holding(xs[:, None]))
     for x, count in zip(xs.tolist(), reached.zones.tolist(), strict=True):
-        holding = Box((-np.inf, x), (x, np.inf))
-        assert count == sum(box.meets(holding) for box in network.zones.boxes)
+        around = Box((-np.inf, x), (x, np.inf))
+        assert count == sum(box.meets(around) for box in network.zones.boxes)
     assert relaxed.server_bytes == 0
     assert relaxed.received == sum(((points[:, 0] <= x) & (x <= points[:, 1])).sum() for x in xs)

@@ -76,7 +76,7 @@ class _PendingMessage:
     times: int = 0
 
 
-def _axes(board: Board) -> list[int]:
+def interest_axes(board: Board) -> list[int]:
     """Return the ends of interests that differ: lower ones, then upper ones, by attribute."""
     if board.space is None:
         return [0, 1]
@@ -99,7 +99,7 @@ class ZoneServer:
         self._ready: list[int] = []
         self._probe: _PendingMessage | None = None
         self._ticks = 0
-        self._axes = _axes(board)
+        self._axes = interest_axes(board)
         self._under_way = Rectangles(len(self._axes))
         self._out: list[FromServer] = []
         for interest in board:

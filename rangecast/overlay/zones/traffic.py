@@ -5,9 +5,15 @@ Traffic is bytes x links. As in paper 001, the last hop from a gateway to its su
 of it; redundancy is about that.
 
     Paint-*    the server's messages, spread over the zones that meet their rectangles
-    CN-Relax   every change, from the broker nearest to its source, to all interests that hold its x
+    CN-Relax   every change, from the broker nearest to its source, to all interests that hold its
+               position
     Unicast    a message for each affected interest, from the server to its gateway: through the
                zones, or `direct`, over one overlay link
+
+An interest is a point: its lower and then its upper bounds. Bounds of messages are least and then
+largest coordinates of the points they reach, as `Messages.bounds` has them. A number counts 4
+bytes: a painted message has a position, a value and the bounds of its box, a letter a position, a
+value and the point of its interest. With one attribute these are the 24 and 16 bytes of the paper.
 """
 
 from __future__ import annotations
@@ -20,11 +26,14 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.line.interests import Interests
-from rangecast.notify.line.tree import STACK, Tree, rows_within
-from rangecast.notify.messages import BYTES, LETTER_BYTES, Messages
+from rangecast.notify.boxes.kdtree import LEVELS, KdTree
+from rangecast.notify.boxes.points import Points
+from rangecast.notify.boxes.search import count_within, entries_within
 from rangecast.overlay.networks.internet import Internet
 from rangecast.overlay.zones.zonemap import RouteLengths, ZoneMap
+
+_NUMBER = 4
+"""Bytes of a number on the wire."""
 
 
 class Traffic(NamedTuple):
@@ -45,21 +54,18 @@ class Traffic(NamedTuple):
 
 
 @jit
-def _letters(
-    table: I64, row: I32, tiles: F64, ways: I32, rows: I32
-) -> tuple[int, int, int, int, int]:
-    """Return how many interests lie in tiles, and the links from the server to all of them.
+def _letters(table: I64, bounds: F64, ways: I32, entries: I32) -> tuple[int, int, int, int, int]:
+    """Return how many interests lie within bounds, and the links from the server to all of them.
 
     Overlay links and IP links through the zones, then both direct.
     """
-    tree = opened(table, Tree)
-    stack = np.empty(STACK, np.int32)
+    tree = opened(table, KdTree)
+    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     count = overlay = through = once = straight = 0
-    for t in range(len(tiles)):
-        l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
-        n = rows_within(tree, row, l0, tiles[t, 1], tiles[t, 2], r1, rows, stack)
+    for i in range(len(bounds)):
+        n = entries_within(tree, bounds[i], entries, stack)
         for j in range(n):
-            way = ways[rows[j]]
+            way = ways[tree.row[entries[j]]]
             overlay += way[0]
             through += way[1]
             once += way[0] > 0
@@ -68,10 +74,21 @@ def _letters(
     return count, overlay, through, once, straight
 
 
-class ZoneTraffic:
-    """A network by zones over an internet, for interests in ranges."""
+@jit
+def _received(table: I64, bounds: F64, most: int) -> int:
+    """Return how many interests lie within bounds, over all of them."""
+    tree = opened(table, KdTree)
+    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
+    count = 0
+    for i in range(len(bounds)):
+        count += count_within(tree, bounds[i], most, stack)
+    return count
 
-    def __init__(self, zones: ZoneMap, internet: Internet, interests: Interests, seed: int = 0):
+
+class ZoneTraffic:
+    """A network by zones over an internet, for interests at these points."""
+
+    def __init__(self, zones: ZoneMap, internet: Internet, points: F64, seed: int = 0):
         if len(zones) > internet.nodes:
             raise UsageError(
                 f"each broker needs a node of the internet: {len(zones):,} don't fit into "
@@ -84,10 +101,11 @@ class ZoneTraffic:
         self.zones = zones.with_hops(np.ascontiguousarray(hops[:, self.nodes]))
         self._nearest = hops.argmin(axis=0)
         """The zone whose broker is nearest to each node."""
-        self.interests, self._seed = interests, seed
-        row, lo, hi = interests.columns()
-        points = np.zeros((interests.rows, 2))  # also of rows that are free again
-        points[row] = np.stack([lo, hi], axis=1)
+        self._interests, self._seed = Points(points), seed
+        ends = points.shape[1]
+        attributes = (ends + 1) // 2  # one that has only upper bounds adds a single end
+        self.message_bytes = _NUMBER * (attributes + 1 + 2 * ends)
+        self.letter_bytes = _NUMBER * (attributes + 1 + ends)
         server = self.zones.server
         self.gateways, links, ip = self.zones.routes(server, points)
         direct = hops[server, self.nodes][self.gateways]
@@ -95,36 +113,44 @@ class ZoneTraffic:
         """From the server to each interest: overlay and IP links, and IP links of the direct path.
         """
 
-    def painted(self, messages: Messages) -> tuple[Traffic, RouteLengths]:
+    def painted(self, bounds: F64) -> tuple[Traffic, RouteLengths]:
         """Return the cost of messages of the server; receivers aren't counted."""
-        lo, hi = np.hsplit(messages.bounds, 2)
+        lo, hi = np.hsplit(bounds, 2)
         ways = self.zones.spreads(np.full(len(lo), self.zones.server), lo, hi)
-        sent = BYTES * len(lo)
-        return self._traffic(len(lo), sent, BYTES, ways), ways
+        return self._traffic(len(lo), self.message_bytes * len(lo), ways), ways
 
-    def relaxed(self, xs: F64) -> tuple[Traffic, RouteLengths]:
-        """Return what it costs to send changes at these places to all interests that hold them."""
+    def relaxed(self, bounds: F64) -> tuple[Traffic, RouteLengths]:
+        """Return what it costs to send changes to all interests within bounds, one row each."""
         rng = np.random.default_rng([self._seed, 0x50CE])
-        sources = rng.integers(0, len(self._nearest), len(xs))
-        endless = np.full(len(xs), np.inf)
-        lo, hi = np.stack([-endless, xs], axis=1), np.stack([xs, endless], axis=1)
-        ways = self.zones.spreads(self._nearest[sources], lo, hi)
-        received = self.interests.reached(np.stack([-endless, xs, xs, endless], axis=1)).sum()
-        return self._traffic(len(xs), 0, BYTES, ways)._replace(received=int(received)), ways
+        sources = rng.integers(0, len(self._nearest), len(bounds))
+        ways = self.zones.spreads(self._nearest[sources], *np.hsplit(bounds, 2))
+        return self._traffic(len(bounds), 0, ways)._replace(received=self.received(bounds)), ways
 
-    def unicast(self, tiles: F64) -> tuple[Traffic, Traffic]:
-        """Return what letters to all interests in tiles cost: through the zones, and direct."""
-        _, row, _ = self.interests.entries()
-        rows = np.empty(self.interests.count, np.int32)
+    def received(self, bounds: F64) -> int:
+        """Return how many messages subscribers get."""
+        index = self._interests
+        return int(_received(index.table, np.ascontiguousarray(bounds), index.count))
+
+    def unicast(self, bounds: F64) -> tuple[Traffic, Traffic]:
+        """Return what letters to all interests within bounds cost: through the zones, and
+        direct.
+        """
+        index, size = self._interests, self.letter_bytes
         count, overlay, ip, once, direct = _letters(
-            self.interests.table, row, tiles, self._ways, rows
+            index.table,
+            np.ascontiguousarray(bounds),
+            self._ways,
+            np.empty(index.count, np.int32),
         )
-        sent = LETTER_BYTES * count
-        through = Traffic(count, sent, LETTER_BYTES * overlay, LETTER_BYTES * ip, count)
-        direct_ip = LETTER_BYTES * direct
-        return through, through._replace(overlay=LETTER_BYTES * once, ip=direct_ip)
+        through = Traffic(count, size * count, size * overlay, size * ip, count)
+        return through, through._replace(overlay=size * once, ip=size * direct)
 
-    @staticmethod
-    def _traffic(count: int, sent: int, size: int, ways: RouteLengths) -> Traffic:
-        overlay, ip = int(ways.overlay.sum()), int(ways.ip.sum())
-        return Traffic(count, sent, size * overlay, size * ip)
+    def _traffic(self, count: int, sent: int, ways: RouteLengths) -> Traffic:
+        size = self.message_bytes
+        return Traffic(count, sent, size * int(ways.overlay.sum()), size * int(ways.ip.sum()))
+
+
+def holding(positions: F64) -> F64:
+    """Return the bounds of all interests that contain a position, a row for each."""
+    endless = np.full_like(positions, np.inf)
+    return np.concatenate([-endless, positions, positions, endless], axis=1)

@@ -11,7 +11,10 @@ from rangecast.cli.shared.option_groups import RowOptions
 from rangecast.cli.shared.options import Output, Plot, Seed
 
 if TYPE_CHECKING:
-    from rangecast.notify.messages import Messages
+    from collections.abc import Sequence
+
+    from rangecast.kernels.arrays import F64
+    from rangecast.notify.board import Board
     from rangecast.notify.tables import Change
     from rangecast.overlay.zones.geometry import Box
     from rangecast.overlay.zones.traffic import Traffic, ZoneTraffic
@@ -24,7 +27,12 @@ Zones = Literal["random", "load"]
 
 
 def zones(
-    objects: Annotated[Path, typer.Argument(help="Objects: id, position, value; - is stdin.")],
+    objects: Annotated[
+        Path,
+        typer.Argument(
+            help="Objects: id, position (with --space: a column per attribute), value; - is stdin."
+        ),
+    ],
     updates: Annotated[
         Path,
         typer.Argument(help="Updates in order: id, value; without a value the object is removed."),
@@ -32,7 +40,8 @@ def zones(
     interests: Annotated[
         Path,
         typer.Argument(
-            help="Interests: id, position_lo, position_hi and optionally k; null is unbounded."
+            help="Interests: id, position_lo, position_hi (with --space: <attribute>_lo and "
+            "<attribute>_hi, or filter) and optionally k; null is unbounded."
         ),
     ],
     options: RowOptions,
@@ -40,6 +49,18 @@ def zones(
         int,
         typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
     ] = 10,
+    space: Annotated[
+        Path | None,
+        typer.Option("--space", help="The attributes of objects and interests, as TOML."),
+    ] = None,
+    upper_bound_attribute: Annotated[
+        str | None,
+        typer.Option(
+            "--upper-bound-attribute",
+            help="With a --space of two attributes: the one on which interests have no lower "
+            "bound.",
+        ),
+    ] = None,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 100,
     zoning: Annotated[
         Zones,
@@ -67,9 +88,12 @@ def zones(
 
     The space of interests is split into zones with one broker each; brokers are random nodes of a
     generated internet. Updates are sent by Paint-Dense, Paint-Sparse, Paint-Sparse(1), Unicast (a
-    message per
-    affected interest, over one overlay link, or by zones) and CN-Relax (to all interests that hold
-    the object).
+    message per affected interest, over one overlay link, or by zones) and CN-Relax (to all
+    interests that hold the object).
+
+    With --space, an interest is a box: a point with two coordinates per attribute. A filter of
+    several boxes counts as an interest for each. Paint-Sparse(1) is then only compared with
+    --upper-bound-attribute.
 
     Writes the average cost of an update: approach, messages, server_bytes, overlay and ip (bytes
     x links, without the last hop to subscribers), received (messages about changed objects) and
@@ -80,22 +104,32 @@ def zones(
       rangecast generate topk --objects 2000 --interests 50000 --updates 1000 -o data
       rangecast route zones data/objects.parquet data/updates.parquet data/interests.parquet \\
         --brokers 100 --plot network.png
+      rangecast route zones flats.csv rents.csv wishes.csv --space space.toml --brokers 50
     """
+    import numpy as np
     import pyarrow as pa
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
+    from rangecast.errors import UsageError
     from rangecast.notify.board import Board
     from rangecast.notify.choose import board_tables
     from rangecast.notify.tables import common_id_type
     from rangecast.overlay.networks.internet import Internet
-    from rangecast.overlay.zones.traffic import ZoneTraffic
+    from rangecast.overlay.zones.server import interest_axes
+    from rangecast.overlay.zones.traffic import ZoneTraffic, holding
     from rangecast.overlay.zones.zonemap import ZoneMap
 
+    if space is None and upper_bound_attribute is not None:
+        raise UsageError(
+            f"--upper-bound-attribute {upper_bound_attribute} is an attribute of a space, but "
+            "--space is missing\n  hint: pass --space, or leave out --upper-bound-attribute"
+        )
     with Run.started(
-        output, reads=[objects, updates, interests], pictures=[plot], options=options
+        output, reads=[objects, updates, interests, space], pictures=[plot], options=options
     ) as run:
-        tables = board_tables()
+        where = None if space is None else run.space(space)
+        tables = board_tables(where, upper_bound_attribute)
         initial, changed, watched = (
             tables.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
@@ -120,46 +154,55 @@ def zones(
         _check(updates, changes)
 
         def board(**options: Any) -> Board:
-            return Board(most, objects=things, interests=wanted, **options)
+            return Board(
+                most,
+                space=where,
+                upper_bound_attribute=upper_bound_attribute,
+                objects=things,
+                interests=wanted,
+                **options,
+            )
 
         with run.task("building the network"):
             internet = Internet(
                 underlay_nodes, degree_exponent=degree_exponent, leaf_share=leaf_share, seed=seed
             )
             sparse = board()
-            interest_index: Any = sparse.engine
-            _, lo, hi = interest_index.tree.columns()
-            points, frame = _place(lo, hi, things.at[:, 0])
+            axes = interest_axes(sparse)
+            points = np.ascontiguousarray(wanted.regions.points[:, axes])
+            frame = _frame(wanted.regions.points, things.at, axes)
             by_load = zoning == "load"
             cut = ZoneMap.grown(points, brokers, frame, by_load=by_load, seed=seed)
-            net = ZoneTraffic(cut, internet, interest_index.tree, seed)
+            net = ZoneTraffic(cut, internet, points, seed)
         with run.task("sending") as advance:
-            places = dict(zip(things.ids.to_pylist(), things.at[:, 0].tolist(), strict=True))
-            comparison = _Comparison(net, changes)
+            comparison = _Comparison(net, changes, axes)
             comparison.paint("Paint-Dense", board(algorithm="dense"), advance)
             comparison.paint("Paint-Sparse", sparse, advance, with_letters=True)
-            comparison.paint("Paint-Sparse(1)", board(epsilon=1.0), advance)
-            comparison.relax([places[change.id] for change in changes])
+            if where is None or upper_bound_attribute is not None:
+                comparison.paint("Paint-Sparse(1)", board(epsilon=1.0), advance)
+            rows_of = {name: row for row, name in enumerate(things.ids.to_pylist())}
+            positions = things.at[[rows_of[change.id] for change in changes]]
+            comparison.relax(holding(positions))
         schema = pa.schema(
             [("approach", pa.string())] + [(name, pa.float64()) for name in _Cost._fields]
         )
-        rows = comparison.rows()
+        costs = comparison.costs()
         with run.writer(schema) as writer:
-            columns = [list(rows), *zip(*rows.values(), strict=True)]
+            columns = [list(costs), *zip(*costs.values(), strict=True)]
             writer.write(pa.record_batch([pa.array(column) for column in columns], schema=schema))
         if plot is not None:
-            _draw(plot, net, points, comparison, rows)
+            _draw(plot, net, points, comparison, costs, tables.names)
         if output != "-":
-            run.say(_lines(rows))
+            run.say(_lines(costs))
         facts = {
             "updates": len(changes),
             "interests": len(points),
             "k": most,
             "brokers": brokers,
-            "zones": zones,
+            "zones": zoning,
             "nodes": internet.nodes,
             "links": internet.links,
-            "approaches": {name: cost._asdict() for name, cost in rows.items()},
+            "approaches": {name: cost._asdict() for name, cost in costs.items()},
             "plot": plot,
         }
         text = (
@@ -183,15 +226,13 @@ class _Cost(NamedTuple):
 class _Comparison:
     """The same updates by several approaches."""
 
-    def __init__(self, net: ZoneTraffic, changes: list[Change]):
-        self._net, self._changes = net, changes
+    def __init__(self, net: ZoneTraffic, changes: list[Change], axes: list[int]):
+        self._net, self._changes, self.axes = net, changes, axes
         self._found: dict[str, Traffic] = {}
-        self.farthest: tuple[int, Any] | None = None
-        """The Paint-Sparse message that reaches the most zones: their number, and its tile as a
-        box.
-        """
+        self.farthest: tuple[int, F64] | None = None
+        """The Paint-Sparse message that reaches the most zones: their number, and its bounds."""
 
-    def paint(self, name: str, board: Any, advance: Any, *, with_letters: bool = False) -> None:
+    def paint(self, name: str, board: Board, advance: Any, *, with_letters: bool = False) -> None:
         """Send all updates as a board paints them, optionally also by unicast to affected
         interests.
         """
@@ -204,35 +245,35 @@ class _Comparison:
             some = self._changes[first : first + _CHUNK]
             before = board.seq
             messages = board.update_many(some)
-            traffic, ways = self._net.painted(messages)
+            bounds = self._selected(messages.bounds)
+            traffic, ways = self._net.painted(bounds)
             names = np.array([change.id for change in some], object)
-            tiles = messages.tile[messages.objects == names[messages.seq - before]]
-            received = int(self._net.interests.reached(tiles).sum())
-            painted += traffic._replace(received=received)
+            own = bounds[messages.objects == names[messages.seq - before]]
+            painted += traffic._replace(received=self._net.received(own))
             if with_letters:
-                by_zones, by_link = self._net.unicast(tiles)
+                by_zones, by_link = self._net.unicast(own)
                 through, direct = through + by_zones, direct + by_link
-                self._note(messages, ways.zones)
+                self._note(bounds, ways.zones)
             advance(len(some))
         self._found[name] = painted
         if with_letters:
             self._found |= {"Unicast": direct, "Unicast by zones": through}
 
-    def _note(self, messages: Messages, zones: Any) -> None:
+    def _selected(self, bounds: F64) -> F64:
+        """Return bounds on the axes of the zones."""
         import numpy as np
 
-        if len(messages) and (self.farthest is None or zones.max() > self.farthest[0]):
-            zone = int(zones.argmax())
-            lo, hi = np.hsplit(messages.bounds, 2)
-            self.farthest = int(zones[zone]), (lo[zone].tolist(), hi[zone].tolist())
+        return np.concatenate([side[:, self.axes] for side in np.hsplit(bounds, 2)], axis=1)
 
-    def relax(self, xs: list[float]) -> None:
-        """Send all updates to all interests that contain the object."""
-        import numpy as np
+    def _note(self, bounds: F64, zones: Any) -> None:
+        if len(bounds) and (self.farthest is None or zones.max() > self.farthest[0]):
+            self.farthest = int(zones.max()), bounds[zones.argmax()]
 
-        self._found["CN-Relax"] = self._net.relaxed(np.array(xs))[0]
+    def relax(self, bounds: F64) -> None:
+        """Send all updates to all interests that contain the object, as bounds say."""
+        self._found["CN-Relax"] = self._net.relaxed(self._selected(bounds))[0]
 
-    def rows(self) -> dict[str, _Cost]:
+    def costs(self) -> dict[str, _Cost]:
         """Return the average cost of an update, by approach."""
         n = max(len(self._changes), 1)
         exact = self._found["Paint-Sparse"].received
@@ -261,35 +302,59 @@ def _check(path: Path, changes: list[Change]) -> None:
         )
 
 
-def _place(lo: Any, hi: Any, xs: Any) -> tuple[Any, Box]:
-    """Return interests as points, and the bounds of interests and objects."""
+def _frame(points: F64, positions: F64, axes: list[int]) -> Box:
+    """Return the bounds of interests and objects, by attribute, on the axes of the zones."""
     import numpy as np
 
     from rangecast.model.attributes.numbers import MAX
     from rangecast.overlay.zones.geometry import Box
 
-    ends = np.concatenate([lo, hi, xs])
-    ends = ends[np.abs(ends) < MAX]
-    least, most = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0)
-    return np.stack([lo, hi], axis=1), Box((least,) * 2, (most,) * 2)
+    sides = []
+    for low, high, places in zip(*np.split(points.T, 2), positions.T, strict=True):
+        ends = np.concatenate([low, high, places])
+        ends = ends[np.abs(ends) < MAX]
+        sides.append((float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0))
+    least, most = zip(*sides, strict=True)
+    return Box(*(tuple((side * 2)[axis] for axis in axes) for side in (least, most)))
 
 
 def _draw(
-    path: Path, net: ZoneTraffic, points: Any, comparison: _Comparison, rows: dict[str, _Cost]
+    path: Path,
+    net: ZoneTraffic,
+    points: F64,
+    comparison: _Comparison,
+    costs: dict[str, _Cost],
+    names: Sequence[str],
 ) -> None:
+    """Draw zones by the two bounds of one attribute, the first one that has both."""
     import numpy as np
 
     from rangecast.overlay.zones.geometry import Box
     from rangecast.report.network import MessagePath, draw
 
+    axes, d = comparison.axes, len(names)
+    attribute = next(axis for axis in range(d) if axis in axes)
+    shown = [axes.index(attribute), axes.index(d + attribute)]
     way = None
     if comparison.farthest is not None:
-        lo, hi = comparison.farthest[1]
-        box = Box(tuple(lo), tuple(hi))
-        way = MessagePath(lo, hi, *net.zones.path(net.zones.server, box))
-    corners = [np.array([box[side] for box in net.zones.boxes]) for side in (0, 1)]
-    costs = {name: (cost.overlay, cost.ip) for name, cost in rows.items()}
-    draw(path, (corners[0], corners[1]), net.zones.frame, net.zones.server, points, way, costs)
+        lo, hi = np.split(comparison.farthest[1], 2)
+        box = Box(tuple(lo.tolist()), tuple(hi.tolist()))
+        way = MessagePath(lo[shown], hi[shown], *net.zones.path(net.zones.server, box))
+    lows, highs = (
+        np.array([box[side] for box in [*net.zones.boxes, net.zones.frame]])[:, shown]
+        for side in (0, 1)
+    )
+    of = "" if d == 1 else f" of {names[attribute]}"
+    draw(
+        path,
+        (lows[:-1], highs[:-1]),
+        (lows[-1], highs[-1]),
+        net.zones.server,
+        points[:, shown],
+        way,
+        {name: (cost.overlay, cost.ip) for name, cost in costs.items()},
+        (f"l{of}", f"r{of}"),
+    )
 
 
 def _lines(rows: dict[str, _Cost]) -> str:
