@@ -20,10 +20,14 @@ from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_si
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds, append, no_rows
+from rangecast.model.shapes.verification.cells import by_listed_edges, cell_at, state_at
+from rangecast.model.shapes.verification.grids import DOUBTFUL, GRID
 from rangecast.model.shapes.verification.places import places_of
 from rangecast.model.shapes.verification.programs import (
     LITERAL,
+    PLANE_POLYGON,
     PLANE_RING,
+    POLYGON,
     RING,
     Programs,
     holds,
@@ -31,7 +35,7 @@ from rangecast.model.shapes.verification.programs import (
     prefetch_literal,
     verify_literal,
 )
-from rangecast.model.shapes.verification.sketches import DOUBTFUL, SKETCH, in_sketch
+from rangecast.model.shapes.verification.sketches import SKETCH, in_sketch
 from rangecast.model.space import Space
 
 _SEVERAL = -1
@@ -42,6 +46,8 @@ _LINE, _FEW = 8, 20
 """Numbers of a cache line, and edges of a ring that are fetched before their number is known."""
 _AXES = 32
 """Bits of a note that are axes: x in the upper half, y in the lower one."""
+_CELLS = 1 << 62
+"""Added to the note of a polygon with cells."""
 
 
 def bounds_of_boxes(boxes: Boxes) -> Bundle[Bounds]:
@@ -62,7 +68,7 @@ def _decisive(
     """Write the deciding literal of each row from `first` to `last` (exclusive).
 
     The value is -2 - literal, or _SEVERAL; for a ring on a plane, its cache line in the programs'
-    numbers and its axes.
+    numbers and its axes; for one polygon with cells, _CELLS, its number and its axes.
     """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(programs_table, Programs))
@@ -83,10 +89,14 @@ def _decisive(
         if is_one and word >= 0 and p.words[word + 1] - p.words[word] == 1:
             number = p.words[word]
             at = LITERAL * number
-            is_ring = p.literals[at] == PLANE_RING and p.literals[at + 1] == 0
-            literals[row] = -2 - number
-            if is_ring:
-                literals[row] = p.literals[at + 3] // _LINE << _AXES | p.literals[at + 5]
+            kind, start, end = p.literals[at], p.literals[at + 3], p.literals[at + 4]
+            literals[row], axes = -2 - number, p.literals[at + 5]
+            if p.literals[at + 1] != 0:
+                continue
+            if kind == PLANE_RING:
+                literals[row] = start // _LINE << _AXES | axes
+            elif kind == PLANE_POLYGON and end - start == 1:
+                literals[row] = _CELLS | start << _AXES | axes
 
 
 @jit
@@ -128,17 +138,58 @@ def _ring_of(note: int) -> int:
 
 
 @jit
-def _sketched(p: Any, note: int, points: Any, event: int) -> int:
-    """Return the result of a cached ring's sketch: 1, 0 or DOUBTFUL."""
+def _polygon_of(note: int) -> int:
+    """Return the number of a cached polygon with cells."""
+    return (note ^ _CELLS) >> _AXES
+
+
+@jit
+def _fetch_cell(p: Any, note: int, points: Any, event: int) -> None:
+    """Prefetch the cell of an event in a cached polygon."""
     x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
+    polygon = _polygon_of(note)
+    prefetch(p.cells, cell_at(p, POLYGON * polygon, GRID * polygon, x, y)[0])
+
+
+@jit
+def _fetch_edges(p: Any, note: int, points: Any, event: int, is_listed: bool) -> None:
+    """Prefetch the list of edges that meet the cell of an event, or the edges, if that is there."""
+    x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
+    number = _polygon_of(note)
+    polygon = POLYGON * number
+    cell = cell_at(p, polygon, GRID * number, x, y)[0]
+    first, corners = p.polygons[polygon + 2], p.polygons[polygon + 3]
+    begin, end = first + (p.cells[cell] >> 2), first + (p.cells[cell + 1] >> 2)
+    if not is_listed:
+        prefetch(p.listed, begin)
+        return
+    for i in range(begin, min(end, begin + _FEW)):
+        prefetch(p.corners, 2 * (corners + p.listed[i]))
+
+
+@jit
+def _sketched(p: Any, note: int, points: Any, event: int) -> int:
+    """Return the result of a cached ring's sketch, or of a polygon's cell: 1, 0 or DOUBTFUL."""
+    x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
+    if note >= _CELLS:
+        polygon = _polygon_of(note)
+        return state_at(p, POLYGON * polygon, GRID * polygon, x, y)
     return in_sketch(p.numbers, _ring_of(note), x, y)
 
 
 @jit
-def _verify_ring(p: Any, note: int, points: Any, event: int) -> int:
-    """Return whether a cached ring contains an event, by its edges, as `verify_literal` does."""
-    n, ring = p.numbers, _ring_of(note)
+def _verify_edges(p: Any, note: int, points: Any, event: int) -> int:
+    """Return whether a cached ring or polygon contains an event that its sketch doesn't decide, as
+    `verify_literal` does.
+    """
     x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
+    if note >= _CELLS:
+        polygon = POLYGON * _polygon_of(note)
+        found = by_listed_edges(p, polygon, GRID * _polygon_of(note), x, y)
+        if found & 3 == DOUBTFUL:
+            return verify_literal(p, p.polygons[polygon + 7], points, event)
+        return (found & 1) + 2 * (found >> 2)
+    n, ring = p.numbers, _ring_of(note)
     found = in_ring(n, ring, x, y)
     if found == DOUBTFUL:
         return verify_literal(p, int(n[ring + SKETCH + 1]), points, event)
@@ -170,12 +221,22 @@ def _hold(
     doubtful = np.empty(_TOGETHER, np.int64)
     for first in range(0, len(rows), _TOGETHER):
         last = min(first + _TOGETHER, len(rows))
+        with_cells = 0
         for c in range(first, last):
             note = literals[rows[c]]
-            if note >= 0:
+            if note >= _CELLS:
+                prefetch(p.polygons, POLYGON * _polygon_of(note))
+                prefetch(p.hulls, GRID * _polygon_of(note))
+                with_cells += 1
+            elif note >= 0:
                 prefetch(p.numbers, _ring_of(note))
             elif note != _SEVERAL:
                 prefetch(p.literals, LITERAL * (-2 - note))
+        if with_cells:
+            for c in range(first, last):
+                note = literals[rows[c]]
+                if note >= _CELLS:
+                    _fetch_cell(p, note, at, event_of[c] * d)
         doubts = 0
         for c in range(first, last):
             note, found, start = literals[rows[c]], DOUBTFUL, event_of[c] * d
@@ -189,15 +250,22 @@ def _hold(
             doubts += found >> 1
         for i in range(doubts):
             note = literals[rows[doubtful[i]]]
-            if note >= 0:
+            if 0 <= note < _CELLS:
                 for line in range(SKETCH, RING + 2 * _FEW + 2, _LINE):
                     prefetch(p.numbers, _ring_of(note) + line)
+            elif note >= _CELLS:
+                _fetch_edges(p, note, at, event_of[doubtful[i]] * d, False)
+        if with_cells:
+            for i in range(doubts):
+                note = literals[rows[doubtful[i]]]
+                if note >= _CELLS:
+                    _fetch_edges(p, note, at, event_of[doubtful[i]] * d, True)
         for i in range(doubts):
             c = doubtful[i]
             row, start = rows[c], event_of[c] * d
             note = literals[row]
             if note >= 0:
-                found = _verify_ring(p, note, at, start)
+                found = _verify_edges(p, note, at, start)
                 edges += found >> 1
             elif note != _SEVERAL:
                 found = verify_literal(p, -2 - note, at, start)
@@ -246,7 +314,7 @@ def verify_one(table: I64, points: F64, rows: I32) -> int:
     filled = ZERO
     for c in range(len(rows)):
         note = noted.literals[rows[c]]
-        if note >= 0:
+        if 0 <= note < _CELLS:
             for line in range(0, RING + 2 * _FEW + 2, _LINE):
                 prefetch(p.numbers, _ring_of(note) + line)
     for c in range(len(rows)):
@@ -254,7 +322,7 @@ def verify_one(table: I64, points: F64, rows: I32) -> int:
         note = noted.literals[row]
         if note >= 0:
             found = _sketched(p, note, at, ZERO)
-            found = _verify_ring(p, note, at, ZERO) if found == DOUBTFUL else found
+            found = _verify_edges(p, note, at, ZERO) if found == DOUBTFUL else found
         elif note != _SEVERAL:
             found = verify_literal(p, -2 - note, at, ZERO)
         else:

@@ -25,13 +25,22 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8
 from rangecast.kernels.jit import jit
-from rangecast.model.shapes.exact.predicates import BORDER, INSIDE, OUTSIDE, cross_edge
+from rangecast.model.shapes.exact.predicates import (
+    BORDER,
+    INSIDE,
+    ORIENTATION_ERROR,
+    OUTSIDE,
+    cross_edge,
+)
 from rangecast.model.shapes.verification.grids import (
     COLUMNS_PER_UNIT,
+    DOUBTFUL,
     GRID,
     ROWS_PER_UNIT,
     X0,
+    X1,
     Y0,
+    Y1,
     columns_met,
     lower_side,
     place_at,
@@ -101,6 +110,43 @@ def in_cells(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
         on_border |= crossed & 1
     where = BORDER if on_border else INSIDE if parity else OUTSIDE
     return int(where + 4 * parity + 8 * (end - begin))
+
+
+@jit
+def state_at(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
+    """Return whether the cell of a point lies inside of a polygon: 1, 0, or DOUBTFUL."""
+    if not (p.hulls[hull + X0] <= x <= p.hulls[hull + X1]):
+        return 0
+    if not (p.hulls[hull + Y0] <= y <= p.hulls[hull + Y1]):
+        return 0
+    return int(min(p.cells[cell_at(p, polygon, hull, x, y)[0]] & 3, DOUBTFUL))
+
+
+@jit
+def by_listed_edges(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
+    """Return what `in_cells` does for a cell with edges, as far as doubles can tell: 1 or 0, or
+    DOUBTFUL, + 4 times the edges visited.
+
+    The loop has no branches; it decides as `in_ring` of `programs` does.
+    """
+    at, column = cell_at(p, polygon, hull, x, y)
+    right = right_side(p.hulls, hull, column)
+    entries, corners = p.polygons[polygon + 2], p.polygons[polygon + 3]
+    begin, end = entries + (p.cells[at] >> 2), entries + (p.cells[at + 1] >> 2)
+    crossed, doubts = int(p.cells[at] & 1), 0
+    for i in range(begin, end):
+        a = 2 * (corners + p.listed[i])
+        x1, y1, x2, y2 = p.corners[a], p.corners[a + 1], p.corners[a + 2], p.corners[a + 3]
+        above, below = (x1 - x) * (y2 - y), (y1 - y) * (x2 - x)
+        determinant = above - below
+        is_sure = abs(determinant) > ORIENTATION_ERROR * (abs(above) + abs(below))
+        begins_below = y1 <= y
+        straddles = begins_below != (y2 <= y)
+        crossed += straddles & ((determinant > 0.0) == begins_below)
+        is_left = x1 <= right
+        crossed += (is_left != (x2 <= right)) & ((y2 if is_left else y1) > y)
+        doubts += (straddles & (not is_sure)) | (y1 == y) | (y2 == y)
+    return (DOUBTFUL if doubts else crossed & 1) + 4 * int(end - begin)
 
 
 @jit

@@ -18,6 +18,8 @@ from rangecast.kernels.jit import jit
 X0, Y0, X1, Y1, COLUMNS_PER_UNIT, ROWS_PER_UNIT, COLUMN, ROW = range(8)
 """Numbers of a grid: the bounds, its scales, and the sides of a cell."""
 GRID = 8
+DOUBTFUL = 2
+"""Instead of 1 or 0: neither a cell nor doubles decide whether a polygon contains a point."""
 SLACK = 4e-15
 """More than all that rounding moves, as a share of the magnitude of coordinates."""
 

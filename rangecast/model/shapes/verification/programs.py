@@ -8,7 +8,7 @@ appended.
     literals   (literals, 6)     kind, negated, border, first, last, and the two axes in one number
     polygons   (polygons, 8)     first cell, columns (as many as rows), first listed edge, first
                                  corner, edges; if they are geodesic: whether the north pole is
-                                 inside, first vector, stripes
+                                 inside, first vector, and stripes; otherwise 0, 0, literal
     hulls      (polygons, 8)     the grid of its cells, or its stripes
     cells      (cells,)          see `cells`; of geodesic edges, see `stripes`
     listed     (entries,)        corner at which an edge starts, counted from the polygon's first;
@@ -57,13 +57,8 @@ from rangecast.model.shapes.exact.sphere import (
 )
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
 from rangecast.model.shapes.verification.cells import cell_at, cells_of, in_cells
-from rangecast.model.shapes.verification.grids import GRID
-from rangecast.model.shapes.verification.sketches import (
-    DOUBTFUL,
-    SKETCH,
-    in_sketch,
-    put_sketch,
-)
+from rangecast.model.shapes.verification.grids import DOUBTFUL, GRID
+from rangecast.model.shapes.verification.sketches import SKETCH, in_sketch, put_sketch
 from rangecast.model.shapes.verification.stripes import stripes_of
 from rangecast.model.text.programs import text_holds
 
@@ -395,11 +390,12 @@ class ProgramStore:
             first = self._size["numbers"]
             numbers, xs, ys = self._room("numbers", RING + 2 * len(ring)), *ring.T.copy()
             _store_ring(xs, ys, 0, len(ring), self._size["literals"], 0, numbers)
-            # Within one turn of longitudes a ring is one on a plane.
-            is_plane = kind == PLANE_POLYGON or (xs.min() > -180.0 and xs.max() < 180.0)
+            is_plane = kind == PLANE_POLYGON or _is_one_turn(shape)
             kind = PLANE_RING if is_plane else _STRAIGHT_RING
         else:
             start = self._size["polygons"]
+            if kind == STRAIGHT_POLYGON and _is_one_turn(shape):
+                kind = PLANE_POLYGON
             for rings in shape.polygons:
                 self._add_polygon(rings, kind)
             return kind, start, self._size["polygons"]
@@ -410,17 +406,18 @@ class ProgramStore:
         ends = np.cumsum([len(ring) for ring in rings])
         edges = np.setdiff1d(np.arange(len(corners)), ends - 1)
         starts = [self._size[name] for name in ("cells", "listed", "corners", "vectors")]
-        pole = side = stripes = 0
+        pole = side = 0
+        last = self._size["literals"]
         if kind == GEODESIC_POLYGON:
             pole = int(holds_north_pole(rings))
             self._append("vectors", vectors_of(corners))
             grid, cells, listed = stripes_of(corners, edges)
-            stripes = len(cells) - 1
+            last = len(cells) - 1
         else:
             grid, side, cells, listed = cells_of(corners, edges)
         self._append("cells", cells)
         first_cell, entries, first_corner, vectors = starts
-        row = first_cell, side, entries, first_corner, len(edges), pole, vectors, stripes
+        row = first_cell, side, entries, first_corner, len(edges), pole, vectors, last
         self._append("polygons", [row])
         self._append("hulls", grid)
         self._append("listed", listed)
@@ -467,6 +464,12 @@ def are_short(rings: Rings) -> Bool:
     """Return a mask of the rings that are stored whole, without cells."""
     short: Bool = np.diff(rings.first) <= _SHORT
     return short
+
+
+def _is_one_turn(shape: Polygons) -> bool:
+    """Return whether polygons lie within one turn of longitudes, so that they are on a plane."""
+    outer = [rings[0][:, 0] for rings in shape.polygons]
+    return all(xs.min() > -180.0 and xs.max() < 180.0 for xs in outer)
 
 
 def _is_short(shape: Polygons) -> bool:

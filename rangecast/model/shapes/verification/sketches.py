@@ -19,6 +19,7 @@ from rangecast.kernels.bits import bits_set, lowest_bit
 from rangecast.kernels.jit import jit
 from rangecast.model.shapes.verification.grids import (
     COLUMNS_PER_UNIT,
+    DOUBTFUL,
     GRID,
     ROW,
     ROWS_PER_UNIT,
@@ -34,7 +35,6 @@ from rangecast.model.shapes.verification.grids import (
 
 SKETCH = 8
 """Numbers of a sketch."""
-DOUBTFUL = 2
 _SIDE = 16
 
 
