@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import UsageError, abbreviate
+from rangecast.interop.antimeridian import split_at_antimeridian
 from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
     ImportResult,
@@ -271,11 +272,24 @@ def _feature(alternatives: list[list[Term]], location: Location) -> dict[str, An
             for literal in literals_of(location, word):
                 if literal.negated or not isinstance(literal.shape, Polygons) or " and " in word:
                     raise UnsupportedRuleError(location.name, "GeoJSON can express polygons only")
-                rings = (_rings(polygon) for polygon in literal.shape.polygons)
-                polygons += rings
+                polygons += [
+                    _rings(part)
+                    for polygon in literal.shape.polygons
+                    for part in _within_a_turn(polygon, location)
+                ]
     if len(polygons) == 1:
         return {"type": "Polygon", "coordinates": polygons[0]}
     return {"type": "MultiPolygon", "coordinates": polygons}
+
+
+def _within_a_turn(rings: tuple[F64, ...], location: Location) -> list[tuple[F64, ...]]:
+    """Return the parts of a polygon on both sides of the antimeridian.
+
+    With an open border a cut would leave out the positions on it: such a polygon stays whole.
+    """
+    if location.border == "open":
+        return [rings]
+    return split_at_antimeridian(rings, geodesic=location.edges == "geodesic")
 
 
 def _rings(rings: tuple[F64, ...]) -> list[Any]:

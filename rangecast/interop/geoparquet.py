@@ -8,6 +8,7 @@ of GeoJSON, and those become subscriptions (`rangecast.interop.geojson`).
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.interop import geojson
 from rangecast.interop.result import ImportResult
+from rangecast.kernels.arrays import F64
 from rangecast.model.io.files import one_table, read_tables
 from rangecast.model.shapes.geometry import ShapeError, read_geometry
 from rangecast.model.space import Space
@@ -28,6 +30,8 @@ _DEPTHS |= {"MultiPolygon": 3}
 _Z, _M, _SRID = 0x80000000, 0x40000000, 0x20000000
 """Flags of EWKB."""
 _DEEPEST = 8
+_LONG_POSITION = re.compile(r"[(,]\s*[^\s(),]+\s+[^\s(),]+\s+[^\s(),]")
+"""A position of WKT with more than two numbers."""
 _EXTENSION = b"ARROW:extension:name"
 
 
@@ -131,21 +135,28 @@ def _names() -> dict[str, str]:
 def _nested(value: Any, depth: int) -> Any:
     if depth:
         return [_nested(part, depth - 1) for part in value]
-    return [value["x"], value["y"]] if isinstance(value, dict) else [value[0], value[1]]
+    if isinstance(value, dict):
+        return [value["x"], value["y"], *(value[name] for name in ("z", "m") if name in value)]
+    return list(value)
 
 
 def _from_text(text: str) -> Any:
     if text.lstrip()[:1] == "{":
         return json.loads(text)
     shape = read_geometry(text)
+    dropped = [0.0] if _LONG_POSITION.search(text) else []
+
+    def positions(corners: F64) -> list[list[float]]:
+        return [[*corner, *dropped] for corner in corners.tolist()]
+
     if hasattr(shape, "polygons"):
-        rings = [[ring.tolist() for ring in polygon] for polygon in shape.polygons]
+        rings = [[*map(positions, polygon)] for polygon in shape.polygons]
         return {"type": "MultiPolygon", "coordinates": rings}
-    return {"type": "MultiLineString", "coordinates": [line.tolist() for line in shape.lines]}
+    return {"type": "MultiLineString", "coordinates": [*map(positions, shape.lines)]}
 
 
 class _Wkb:
-    """Reader of well-known binary; Z and M values are dropped."""
+    """Reader of well-known binary; positions have their Z and M values, too."""
 
     def __init__(self, data: bytes):
         self._data = data
@@ -180,7 +191,7 @@ class _Wkb:
         if kind is None or dimension > 3:
             raise ValueError(f"unknown geometry type: {code}")
         if kind == "Point":
-            return {"type": kind, "coordinates": list(self._take(f"{end}{width}d")[:2])}
+            return {"type": kind, "coordinates": list(self._take(f"{end}{width}d"))}
         if kind in ("LineString", "Polygon"):
             read = self._ring if kind == "LineString" else self._rings
             return {"type": kind, "coordinates": read(end, width)}
@@ -199,7 +210,7 @@ class _Wkb:
     def _ring(self, end: str, width: int) -> list[list[float]]:
         count = self._count(end, 8 * width)
         numbers = self._take(f"{end}{count * width}d")
-        return [list(numbers[at : at + 2]) for at in range(0, len(numbers), width)]
+        return [list(numbers[at : at + width]) for at in range(0, len(numbers), width)]
 
     def _rings(self, end: str, width: int) -> list[list[list[float]]]:
         return [self._ring(end, width) for _ in range(self._count(end, 4))]

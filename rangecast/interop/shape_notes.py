@@ -46,7 +46,7 @@ def shape_notes(features: Sequence[Any], location: Location) -> list[str]:
             "be swapped; GeoJSON has the longitude first"
         )
     if high:
-        notes.append(f"{counted(high, 'feature')} with heights, which are dropped")
+        notes.append(f"{counted(high, 'feature')} with heights or measures, which are dropped")
     if turned:
         notes.append(
             f"{counted(turned, 'feature')} with rings wound opposite to RFC 7946, which makes no "

@@ -90,6 +90,30 @@ def test_geoarrow():
         ]
 
 
+def test_heights_and_measures_are_dropped_and_told():
+    flat, high = shapely.box(20, 0, 21, 1), shapely.Polygon([(30, 0, 5), (31, 0, 5), (30, 1, 5)])
+    measured = shapely.from_wkt("POLYGON M ((30 0 5, 31 0 5, 30 1 5, 30 0 5))")
+    nested = [[{"x": x, "y": y, "z": z} for x, y, z in high.exterior.coords]]
+    point = pa.struct([(name, pa.float64()) for name in "xyz"])
+    polygon = pa.list_(pa.list_(point))
+    marked = pa.field("area", polygon, metadata={"ARROW:extension:name": "geoarrow.polygon"})
+    columns = {
+        "WKB": pa.array([shapely.to_wkb(flat), shapely.to_wkb(high)]),
+        "WKB with M": pa.array([shapely.to_wkb(flat), shapely.to_wkb(measured, flavor="iso")]),
+        "WKT": pa.array([flat.wkt, high.wkt]),
+        "WKT with ZM": pa.array([flat.wkt, "POLYGON ZM ((3 0 5 1, 4 0 5 1, 3 1 5 1, 3 0 5 1))"]),
+        "GeoArrow": pa.array([nested], polygon),
+    }
+    for name, column in columns.items():
+        field = marked if name == "GeoArrow" else pa.field("area", column.type)
+        table = pa.table([column], pa.schema([field]))
+        done = geoparquet.read(table, geometry="area")
+        assert len(done.subscriptions) == len(column), name
+        assert "1 feature with heights or measures, which are dropped" in done.notes, name
+    only = geoparquet.read(pa.table({"area": columns["WKT"][:1]}), geometry="area")
+    assert not any("heights" in note for note in only.notes)
+
+
 def test_damaged_bytes_are_rejected_alone():
     r = random.Random(7)
     whole = shapely.to_wkb(HOLE)

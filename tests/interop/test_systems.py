@@ -223,7 +223,7 @@ def test_shapes_are_exact():
     rejected = ["line", "far", "none", "9", "crossed"]
     assert [one.id for one in imported.rejected] == rejected
     assert [note.partition(",")[0].partition(";")[0] for note in imported.notes] == [
-        "1 feature with heights",
+        "1 feature with heights or measures",
         "1 feature with rings wound opposite to RFC 7946",
         "edges are straight in degrees",
     ]
