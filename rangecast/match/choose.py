@@ -182,7 +182,7 @@ def _are_of_a_place(space: Space | None, axes: tuple[int, int]) -> bool:
 
 def _values_time(boxes: Boxes, sample: Sample) -> float | None:
     """Estimate the nanoseconds per event for value lists; `None` if they don't suit this set."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         narrow = ((sample.hi - sample.lo) < MAX_CODES).mean(axis=0)
     axes = np.flatnonzero(narrow > 1 - _UNINDEXED)
     if not len(axes):

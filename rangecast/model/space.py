@@ -14,7 +14,7 @@ from rangecast.errors import SpaceError, abbreviate, did_you_mean
 from rangecast.model.attributes.base import Attribute, Number
 from rangecast.model.attributes.column_names import RESERVED, columns_of
 from rangecast.model.attributes.field_paths import Fields
-from rangecast.model.attributes.patterns import Patterns, Text
+from rangecast.model.attributes.patterns import Patterns, Text, TextOrder
 from rangecast.model.attributes.places import Location, Place, Point
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import KINDS as SCALARS
@@ -136,12 +136,24 @@ class Space:
         """Attributes with event columns: all but locations, arithmetic and patterns."""
         return tuple(attribute for attribute in self._own if not isinstance(attribute, Residual))
 
+    @property
+    def mentionable(self) -> tuple[str, ...]:
+        """Names that filters may use: all but those of the patterns and the order of a text."""
+        hidden = Patterns | TextOrder
+        return tuple(one.name for one in self.attributes if not isinstance(one, hidden))
+
+    @property
+    def event_columns(self) -> tuple[str, ...]:
+        """Names of the attributes that events have values of."""
+        return tuple(attribute.name for attribute in self.valued)
+
     def axis(self, name: str) -> int:
         """Return the index of an attribute."""
         try:
             return self.axes[name]
         except KeyError:
-            raise SpaceError(f"no attribute {name!r}: {did_you_mean(name, self.names)}") from None
+            hint = did_you_mean(name, self.mentionable)
+            raise SpaceError(f"no attribute {name!r}: {hint}") from None
 
     @property
     def vocabularies(self) -> dict[str, list[str]]:

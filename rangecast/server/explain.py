@@ -162,7 +162,7 @@ def boxes_on_axes(
     space = index.engine.space
     for name in (x, y):
         if name and name not in space.axes:
-            raise UsageError(f"no attribute {name!r}: {did_you_mean(name, space.names)}")
+            raise UsageError(f"no attribute {name!r}: {did_you_mean(name, space.mentionable)}")
     boxes = _without_sessions(index.engine.boxes(MAX_EXAMINED), passing)
     chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
     bounds = boxes.mentions[:, chosen].sum(axis=1)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rangecast import Engine, Number, Space
+from rangecast import Arithmetic, Engine, Number, Point, Space, Text
 from rangecast.errors import RangecastError
 from rangecast.notify import Board
 from rangecast.spark.columns import reject_unknown
@@ -46,3 +46,26 @@ def test_what_is_far_from_every_name_may_be_ignored():
 def test_boards_do_the_same():
     with pytest.raises(RangecastError, match=r"hint: rename it to 'arrival'$"):
         Board(1, objects={"id": [1], "position": [1.0], "value": [1.0], "arival": [1]})
+
+
+SHOWN = Space([Text("title"), Point("at"), Number("price")])
+SUMS = Space([Text("title"), Number("price"), Arithmetic("sums")])
+
+
+@pytest.mark.parametrize(
+    ("work", "known"),
+    [
+        (lambda: Engine(SHOWN).match({"cost": 1}), "'title', 'x', 'y', 'price'"),
+        (lambda: Engine(SHOWN).match_many([{"cost": 1}]), "'title', 'x', 'y', 'price'"),
+        (lambda: Engine(SHOWN).subscribe("a", "cost > 1"), "'title', 'x', 'y', 'at', 'price'"),
+        (lambda: Engine(SUMS).subscribe("a", "cost + price > 1"), "'title', 'price', 'sums'"),
+        (lambda: Engine(SHOWN).subscribe("a", "words(cost) has any ('a')"), "'title', 'x', 'y'"),
+        (lambda: SHOWN.axis("cost"), "'title', 'x', 'y', 'at', 'price'"),
+    ],
+)
+def test_hints_have_no_names_that_nobody_wrote(work, known):
+    with pytest.raises(RangecastError) as error:
+        work()
+    assert known in str(error.value)
+    assert "patterns" not in str(error.value)
+    assert "order" not in str(error.value)

@@ -107,7 +107,7 @@ def _attribute(space: Space, text: str, word: Word) -> Attribute:
     name = name_of(str(word))
     axis = space.axes.get(name)
     if axis is None:
-        hint = did_you_mean(name, space.names)
+        hint = did_you_mean(name, space.mentionable)
         raise fault(text, word.start, word.end, f"no attribute {clipped(name)!r}", hint)
     return space.attributes[axis]
 

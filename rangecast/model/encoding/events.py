@@ -159,11 +159,12 @@ class EventFile:
         known = set(self.columns.all_names(self.space))
         for name in names:
             if name not in self._extra and name not in known and not self._ignore_unknown:
-                hint = column_hint(name, self.space.names, may_ignore=True)
+                columns = self.space.event_columns
+                hint = column_hint(name, columns, may_ignore=True)
                 if name in ANY.all_names(self.space):
                     hint = "`rangecast rank` takes such columns with --span or --probabilities"
                 raise FileError(
-                    f"{where}: unknown column {name!r}: {did_you_mean(name, self.space.names)}\n"
+                    f"{where}: unknown column {name!r}: {did_you_mean(name, columns)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"
                     f"  hint: {hint}"
                 )
@@ -348,6 +349,6 @@ def _joined(events: list[Events], space: Space) -> Events:
 
 def _unknown(space: Space, name: str) -> str:
     return (
-        f"unknown attribute {name!r}: {did_you_mean(str(name), space.names)}\n"
-        f"  hint: {column_hint(str(name), space.names, may_ignore=True)}"
+        f"unknown attribute {name!r}: {did_you_mean(str(name), space.event_columns)}\n"
+        f"  hint: {column_hint(str(name), space.event_columns, may_ignore=True)}"
     )

@@ -143,7 +143,7 @@ class _Compiler:
             return self.space.axis(name)
         except SpaceError:
             problem = f"no attribute {clipped(name)!r}"
-            hint = did_you_mean(name, self.space.names)
+            hint = did_you_mean(name, self.space.mentionable)
             raise fault(self.text, word.start, word.end, problem, hint) from None
 
     def shapes(self, node: Condition, negated: bool) -> Region:

@@ -125,7 +125,7 @@ def _text_axis(space: Space, text: str, node: Condition) -> int:
     axis = space.axes.get(name)
     if axis is None:
         problem = f"no attribute {clipped(name)!r}"
-        raise fault(text, word.start, word.end, problem, did_you_mean(name, space.names))
+        raise fault(text, word.start, word.end, problem, did_you_mean(name, space.mentionable))
     if axis not in space.patterns:
         kind = space.attributes[axis].type
         problem = f"{clipped(name)!r} is a {kind}, which doesn't support patterns or words"
