@@ -3,6 +3,7 @@
     000001/                     a whole set, a snapshot (`model.snapshot`) that never changes
         origin.json             the files of edits that went into this version and those before
         rejected.jsonl           edits that could not be applied, each with its reason
+        committed.json          when it was committed; never before the version it follows
     000002/                     or what edits changed, as a layer over others (`layers`)
         over.json               the base version, and the layers in between, the oldest first
     parts/000001/               a pruned version that later versions are layered over
@@ -31,12 +32,15 @@ import fcntl
 import json
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rangecast.errors import SnapshotError, UsageError
+from rangecast.model.attributes.timestamps import EPOCH, MICROSECOND
 from rangecast.model.boxes import Boxes
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.io.durable import sync_folder, write_bytes
@@ -47,6 +51,7 @@ from rangecast.store.layers import Layer, LayeredSet, edits_of, with_words
 REPLAYABLE = 10
 _ORIGIN = "origin.json"
 _REJECTED = "rejected.jsonl"
+_COMMITTED = "committed.json"
 _PINS = "pins"
 _FROM_FILE = "file.json"
 _UNSEEN = "unseen"
@@ -135,6 +140,38 @@ class Versions:
         lines = rejected.read_bytes().splitlines() if rejected.exists() else []
         return [json.loads(line) for line in lines]
 
+    def committed_at(self, version: int) -> datetime:
+        """Return when a version was committed, in UTC."""
+        committed = self.path(version) / _COMMITTED
+        if not committed.exists():
+            raise SnapshotError(
+                f"{committed.parent}: has no time of its commit, as it wasn't committed but saved\n"
+                "  hint: give the number of a version"
+            )
+        micros: int = json.loads(committed.read_bytes())["micros"]
+        return EPOCH + micros * MICROSECOND
+
+    def at(self, moment: datetime) -> int:
+        """Return the number of the version that was the newest at a moment; naive ones are UTC."""
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        with self._locked():
+            numbers = self.all()
+            times = [self.committed_at(version) for version in numbers]
+        before = [version for version, at in zip(numbers, times, strict=True) if at <= moment]
+        if not before:
+            oldest = f"; version {numbers[0]} is of {_shown(times[0])}" if numbers else ""
+            raise SnapshotError(f"{self.folder}: has no version of {_shown(moment)}{oldest}")
+        version = before[-1]
+        following = numbers[len(before)] if version != numbers[-1] else version + 1
+        if following > version + 1 and times[len(before) - 1] < moment:
+            raise SnapshotError(
+                f"{self.folder}: the version of {_shown(moment)} may have been pruned: between "
+                f"{version} and {following} some are missing\n"
+                "  hint: give the number of a version"
+            )
+        return version
+
     def commit(
         self,
         boxes: Boxes,
@@ -220,10 +257,18 @@ class Versions:
         """Commit a version; return its number."""
         lines = [json.dumps(rejection, ensure_ascii=False) + "\n" for rejection in rejected]
         write_bytes(unseen / _REJECTED, "".join(lines).encode())
+        micros = max([time.time_ns() // 1000, *map(self._commit_micros, self.all()[-1:])])
+        write_bytes(unseen / _COMMITTED, json.dumps({"micros": micros}).encode())
         sync_folder(unseen)
         unseen.rename(self.folder / unseen.name)
         sync_folder(self.folder)
         return int(unseen.name)
+
+    def _commit_micros(self, version: int) -> int:
+        """Return when a version was committed, in microseconds since 1970; 0: it was saved."""
+        if not (self.path(version) / _COMMITTED).exists():
+            return 0
+        return (self.committed_at(version) - EPOCH) // MICROSECOND
 
     def pin(self, stream: str, batch: int) -> int:
         """Return the version of a batch: the one it is pinned to, else the newest."""
@@ -321,6 +366,10 @@ def load_set(path: str | Path) -> tuple[Boxes, Space]:
     if (folder / _OVER).exists():
         return Versions(folder.parent).load(int(folder.name))
     return load_boxes(folder)
+
+
+def _shown(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _same(path: Path, other: Path) -> bool:

@@ -147,6 +147,15 @@ CommandsFile = Annotated[
 SpaceFile = Annotated[
     Path, typer.Option("--space", help="The space: a TOML file of attributes; - is stdin.")
 ]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="[VERSION|TIME]",
+        help="Answer with an earlier version, of a folder of versions: its number, or a time such "
+        "as 2026-01-31T09:30:00Z, for the version that was the newest then.",
+    ),
+]
 Version = Annotated[
     int | None,
     typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from pathlib import Path
 
 from rangecast.cli.shared.run import Run
@@ -19,6 +20,27 @@ def check_version(path: Path, version: int | None) -> None:
             f"--version {version} requires a folder of versions, which {path} isn't\n"
             "  hint: give such a folder, or leave out --version"
         )
+
+
+def version_as_of(path: Path, as_of: str | None) -> int | None:
+    """Return the version that `--as-of` names by number or time; None: the newest, or no folder."""
+    if as_of is None:
+        return None
+    if not has_versions(path):
+        raise UsageError(
+            f"--as-of {as_of} requires a folder of versions, which {path} isn't\n"
+            "  hint: give such a folder, or leave out --as-of"
+        )
+    if as_of.isdecimal():
+        return int(as_of)
+    try:
+        moment = datetime.fromisoformat(as_of)
+    except ValueError:
+        raise UsageError(
+            "--as-of must be the number of a version, or an ISO 8601 timestamp such as "
+            f"2026-01-31T09:30:00Z; given: {as_of}"
+        ) from None
+    return Versions(path).at(moment)
 
 
 def one_set(run: Run, path: Path, space: Space, version: int | None) -> tuple[Boxes, Space]:

@@ -15,7 +15,7 @@ from rangecast.cli.shared.keep import kept_by
 from rangecast.cli.shared.option_groups import PlannedEngine
 from rangecast.cli.shared.output import counted
 from rangecast.cli.shared.run import Run
-from rangecast.cli.shared.subscription_sets import one_set
+from rangecast.cli.shared.subscription_sets import one_set, version_as_of
 from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Answerer
 from rangecast.model.boxes import Boxes
@@ -42,6 +42,7 @@ def answer_events(
     limit: Callable[[Pieces, Space], Pieces] = lambda pieces, _: pieces,
     columns: EventColumns = PLAIN,
     score_factors: Path | None = None,
+    as_of: str | None = None,
 ) -> None:
     """Write the answers to all events of a file.
 
@@ -50,10 +51,12 @@ def answer_events(
     limit           drops answers beyond a rate limit
     columns         columns that events may have besides values
     score_factors   the file of a table of factors
+    as_of           the version of the subscriptions, by number or time
     """
     where = run.space(files[2])
+    version = version_as_of(files[1], as_of)
     source = run.events(files[0], where, columns=columns)
-    boxes, known = one_set(run, files[1], where, None)
+    boxes, known = one_set(run, files[1], where, version)
     if known is not where:  # a snapshot has words of its own
         source, where = run.events(files[0], known, columns=columns), known
     kept = kept_by(run, source, files[1], boxes)
@@ -122,7 +125,13 @@ def answer_events(
     run.done(
         f"{text}: {counted(writer.rows, 'row')}",
         count,
-        {"events": count, "subscriptions": boxes.rows, "rows": writer.rows, **facts},
+        {
+            "events": count,
+            "subscriptions": boxes.rows,
+            "rows": writer.rows,
+            "version": version,
+            **facts,
+        },
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from rangecast.cli.shared.option_groups import TrackOptions
 from rangecast.cli.shared.output import counted
 from rangecast.cli.shared.run import Run
-from rangecast.cli.shared.subscription_sets import one_set
+from rangecast.cli.shared.subscription_sets import one_set, version_as_of
 from rangecast.cli.tasks.track_rules import TrackRules, read_rules
 from rangecast.engine import Engine
 from rangecast.errors import UsageError, did_you_mean
@@ -24,15 +24,22 @@ from rangecast.track.tracker import Tracker
 from rangecast.track.transitions import Transitions
 
 
-def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, index: str) -> None:
+def track_events(
+    run: Run,
+    files: tuple[Path, Path, Path],
+    asked: TrackOptions,
+    index: str,
+    as_of: str | None = None,
+) -> None:
     """Write the transitions of the objects in a file of events.
 
     files   events, subscriptions and the space
+    as_of   the version of the subscriptions, by number or time
     """
     key = asked.track
     assert key is not None
     where = run.space(files[2])
-    boxes, where = one_set(run, files[1], where, None)
+    boxes, where = one_set(run, files[1], where, version_as_of(files[1], as_of))
     engine = Engine(where, index=index)
     ids = int if pa.types.is_integer(boxes.ids.type) else str
     rules = TrackRules() if asked.rules is None else read_rules(asked.rules, ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rangecast.cli.shared.option_groups import BothOptions
-from rangecast.cli.shared.options import EventsFile, Output, SpaceFile, SubscriptionsFile
+from rangecast.cli.shared.options import AsOf, EventsFile, Output, SpaceFile, SubscriptionsFile
 
 
 def count(
@@ -11,6 +11,7 @@ def count(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     options: BothOptions,
+    as_of: AsOf = None,
     output: Output = "-",
 ) -> None:
     """Write the number of subscriptions that match each event: event, count.
@@ -27,13 +28,14 @@ def count(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
-    from rangecast.cli.shared.subscription_sets import one_set
+    from rangecast.cli.shared.subscription_sets import one_set, version_as_of
     from rangecast.engine import Engine
 
     with Run.started(output, reads=[events, subscriptions, space], options=options) as run:
         declared = run.space(space)
         source = run.events(events, declared)
-        boxes, known = one_set(run, subscriptions, declared, None)
+        version = version_as_of(subscriptions, as_of)
+        boxes, known = one_set(run, subscriptions, declared, version)
         if known is not declared:  # a snapshot has numbered its strings
             source = run.events(events, known)
         engine = Engine(known)
@@ -49,5 +51,5 @@ def count(
         run.done(
             f"{text}: {counted(matches, 'match', 'matches')}",
             number,
-            {"events": number, "subscriptions": boxes.rows, "matches": matches},
+            {"events": number, "subscriptions": boxes.rows, "matches": matches, "version": version},
         )

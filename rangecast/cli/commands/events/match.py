@@ -8,6 +8,7 @@ import typer
 
 from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions, TrackOptions
 from rangecast.cli.shared.options import (
+    AsOf,
     DeviceOption,
     EventsFile,
     MatchIndexOption,
@@ -36,6 +37,7 @@ def match(
         ),
     ] = None,
     device: DeviceOption = None,
+    as_of: AsOf = None,
 ) -> None:
     """Write every pair of an event and a subscription that matches it: event, subscription.
 
@@ -49,6 +51,7 @@ def match(
       rangecast match quotes.csv subscriptions.csv --space space.toml --id quote_id --keep venue
       cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
       rangecast match trades.csv subscriptions.csv --space space.toml --track stock --dwell '1 h'
+      rangecast match events.csv versions --space space.toml --as-of 2026-01-31T09:30:00Z
     """
     from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.answer import answer_events
@@ -78,7 +81,7 @@ def match(
     workers = "auto" if threads == "auto" else int(threads or 1)
     with Run.started(output, reads=[events, subscriptions, space], options=options) as run:
         if tracks is not None:
-            track_events(run, (events, subscriptions, space), tracks, index)
+            track_events(run, (events, subscriptions, space), tracks, index, as_of)
             return
         answer_events(
             run,
@@ -88,4 +91,5 @@ def match(
             ),
             {"threads": workers, "device": device},
             on,
+            as_of=as_of,
         )

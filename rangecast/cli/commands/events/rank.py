@@ -10,6 +10,7 @@ import typer
 
 from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions
 from rangecast.cli.shared.options import (
+    AsOf,
     CombineOption,
     DeviceOption,
     EventsFile,
@@ -89,6 +90,7 @@ def rank(
     ] = None,
     index: RankIndexOption = "auto",
     device: DeviceOption = None,
+    as_of: AsOf = None,
     output: Output = "-",
 ) -> None:
     """Write the k best subscriptions of each event: event, rank, subscription, score.
@@ -169,4 +171,5 @@ def rank(
             limit=limit,
             columns=asked.columns,
             score_factors=score_factors,
+            as_of=as_of,
         )
