@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from rangecast.model.boxes import Boxes
-from rangecast.spark.steps.shards.placing import hulls, place
+from rangecast.spark.steps.shards.placing import _ranks, hulls, place
 from tests.support import adversarial, strategies
 from tests.support.examples import examples
 
@@ -93,3 +93,17 @@ def test_what_nothing_tells_apart_is_dealt_out(width):
     placing, shards = placed(Boxes.of(-same, same), 8)
     assert placing.shards == 8
     assert np.bincount(shards, minlength=8).min() > 400
+
+
+def test_hulls_are_counted_in_bounds():
+    """Bounds below the start, and up to the end; repeated bounds and open ends as well."""
+    rng = np.random.default_rng(4)
+    most = np.finfo(float).max
+    values = np.array([-np.inf, -most, *range(9), most, np.inf])
+    lo, hi = np.sort(rng.choice(values, (2, 3000, 1)), axis=0)
+    for known in (np.sort(rng.integers(0, 9, 12).astype(float)), np.empty(0)):
+        first, last = _ranks((known,), lo, hi)
+        for row in range(len(lo)):
+            if (lo[row, 0], hi[row, 0]) != (-np.inf, np.inf):
+                assert first[row, 0] == (known < lo[row, 0]).sum()
+                assert last[row, 0] == (known <= hi[row, 0]).sum()

@@ -9,7 +9,7 @@ from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import CollectedRows
 from rangecast.spark import match, prepare_match, shipped
 from rangecast.spark.steps.shards import build
-from rangecast.spark.subscriptions import kept, spool
+from rangecast.spark.subscriptions import kept, packs, spool
 from rangecast.spark.subscriptions.kept import gather_small, keep_rows
 from rangecast.spark.subscriptions.spool import Spool
 
@@ -112,14 +112,27 @@ def test_rows_of_a_large_set_lie_in_files_while_it_is_prepared(spark):
         assert rows.gather().ids.to_pylist() == table["id"].to_pylist()
         ids = rows.packs.unpack(rows.rows.schema, ["id"]).toArrow()["id"]
         assert sorted(ids.to_pylist()) == table["id"].to_pylist()
-        assert not rows.packs.are_ids_apart()
     assert not rows.folder.exists()
 
 
-def test_ids_that_ascend_are_not_compared(spark):
+def test_ids_are_compared_by_the_driver_if_it_can_map_them(spark, monkeypatch):
     table = bounds(3000)
-    with keep_rows(spark.createDataFrame(table), SPACE) as rows:
-        assert rows.packs.are_ids_apart()
+    frame = spark.createDataFrame(table)
+    with monkeypatch.context() as context:
+        context.setattr(packs, "_MAX_COMPARED", 0)
+        with keep_rows(frame, SPACE) as rows:
+            assert rows.packs.are_ids_apart()  # they ascend
+        with keep_rows(frame.repartition(3), SPACE) as rows:
+            assert not rows.packs.are_ids_apart()
+    for mixed in (frame, frame.withColumn("id", frame["id"].cast("string"))):
+        with keep_rows(mixed.repartition(3), SPACE) as rows:
+            assert rows.packs.are_ids_apart()
+        with keep_rows(mixed.union(mixed.limit(1)).repartition(3), SPACE) as rows:
+            assert not rows.packs.are_ids_apart()
+
+
+def test_a_duplicate_of_a_set_in_shards_is_rejected(spark):
+    table = bounds(3000)
     twice = pa.concat_tables([table.slice(0, 2000), table.slice(1999)])
     bad = CollectedRows()
     prepared = prepare_match(

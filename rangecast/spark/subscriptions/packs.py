@@ -32,6 +32,8 @@ SCHEMA = (
 """Columns of packs; `first` and `last` are the ids of a pack whose ids ascend, else null."""
 _BYTES = 16 << 20
 """Bytes of a pack, at most, unless one row has more."""
+_MAX_COMPARED = 1 << 24
+"""Ids that the driver compares, at most."""
 
 
 def pack(batches: Iterable[pa.RecordBatch], folder: Path | None) -> Iterator[pa.RecordBatch]:
@@ -98,12 +100,23 @@ class Packs(NamedTuple):
         return {name: sum(row[name] for row in found) for name in COUNTS}
 
     def are_ids_apart(self) -> bool:
-        """Whether ids ascend within each pack, and no two packs overlap: all differ."""
+        """Whether all ids are known to differ.
+
+        They do if they ascend within each pack and no two packs overlap. Else the driver compares
+        them, if it can map them and they are few enough.
+        """
         ends = self.frame.select("first", "last").toArrow() if self.places is None else self.places
-        if ends["first"].null_count:
+        if not ends["first"].null_count:
+            ordered = ends.select(["first", "last"]).sort_by("first")
+            if (ordered["last"].to_numpy()[:-1] < ordered["first"].to_numpy()[1:]).all():
+                return True
+        if self.places is None or pc.sum(self.places["rows"]).as_py() > _MAX_COMPARED:
             return False
-        ends = ends.select(["first", "last"]).sort_by("first")
-        return bool((ends["last"].to_numpy()[:-1] < ends["first"].to_numpy()[1:]).all())
+        ids = [spool.read(data.as_buffer())["id"] for data in self.places["data"]]
+        chunks = [chunk for column in ids for chunk in column.chunks]
+        return int(pc.count_distinct(pa.chunked_array(chunks), mode="all").as_py()) == sum(
+            map(len, chunks)
+        )
 
     def collect(self, schema: StructType) -> pa.Table:
         """Return the rows of all packs on the driver."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.grid import cells_of
 from rangecast.model.boxes import Boxes
 
 _BOUNDS = 2048
@@ -181,8 +182,9 @@ def _ranks(bounds: tuple[F64, ...], lo: F64, hi: F64) -> _Ranks:
     """Return hulls counted in bounds. What isn't mentioned is wider than all bounds."""
     first, last = np.empty(lo.shape, np.int64), np.empty(lo.shape, np.int64)
     for axis, known in enumerate(bounds):
-        first[:, axis] = np.searchsorted(known, lo[:, axis], "left")
-        last[:, axis] = np.searchsorted(known, hi[:, axis], "right")
+        with np.errstate(over="ignore"):  # below the lowest double
+            first[:, axis] = cells_of(known, np.nextafter(lo[:, axis], -np.inf))
+        last[:, axis] = np.minimum(cells_of(known, hi[:, axis]), len(known))
         unmentioned = (lo[:, axis] == -np.inf) & (hi[:, axis] == np.inf)
         first[unmentioned, axis], last[unmentioned, axis] = -1, _BOUNDS + 1
     return _Ranks(first, last)
