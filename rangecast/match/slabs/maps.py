@@ -9,8 +9,10 @@ mentions k attributes, however many there are, and the boxes that are left.
 
 Layout. Boxes have the order of the `Layout`. The slabs are as many as memory allows, `SLABS` at
 most: neighbouring codes share one. The bitmaps of an attribute and a slab lie side by side, chunk
-by chunk: an event reads one stretch of memory for each attribute. Memory: k * slabs / 8 bytes per
-box of a full chunk, 4 for each attribute that it mentions, and 8 more.
+by chunk: an event reads one stretch of memory for each attribute. What is looked at of a box that
+is left lies side by side, too, as one record: its number, its subscription, where its bounds are,
+and the codes of these. All records of a chunk have one size. Memory: k * slabs / 8 bytes per box of
+a full chunk, 4 for each attribute that it mentions, and 20 more.
 
 Most of the time goes by waiting for memory. So the boxes that are left are listed first, about a
 thousand of them, then what is needed of them is fetched for all, and only then it is looked at: the
@@ -47,6 +49,16 @@ _LISTED = 1024
 """Boxes that are left of chunks before they are looked at together, about."""
 _FIRST_ROWS = 2 * (_LISTED + _CHUNK)
 """Rows that a single event has room for at first."""
+_HEAD = 4
+"""Numbers of a record before its slots."""
+_BOX, _OWNER, _PLACE, _STRIDE = 0, 1, 2, 3
+"""Its box, the subscription of that, where its bounds begin, and the boxes of its block."""
+_END = 0xFFFFFFFF
+_SIZE_BITS = 20
+"""Bits of a listed record that are its size; the others are where it begins."""
+_MAX_SIZE = (1 << _SIZE_BITS) - 1
+_MAX_CODES = 1 << 32
+"""Codes of a layout up to which a record has room for where they are."""
 _LAYOUT = table_size(Layout)
 
 
@@ -72,10 +84,13 @@ class Maps(NamedTuple):
     """Of each box."""
     run_of: I32
     """Of each block."""
-    first_code: I32
-    """(boxes + 1,) first of a box's slots."""
-    slots: U32
-    """An attribute that a box mentions, and the codes of its bounds: 16, 8 and 8 bits."""
+    first_record: I64
+    """(chunks + 1,) where the records of a chunk begin."""
+    record_size: I32
+    """(chunks,) numbers of a record."""
+    records: U32
+    """Of each box: four numbers (`_BOX` and so on), and its slots. A slot is an attribute that the
+    box mentions, and the codes of its bounds: 16, 8 and 8 bits; `_END` behind the last one."""
 
 
 class DeadBoxes(NamedTuple):
@@ -117,26 +132,47 @@ def _cut_chunks(table: I64, d: int, first_box: I32, first_slot: I32, attributes:
 
 
 @jit
-def _list_slots(table: I64, run_of: I32, first_code: I32, slots: U32) -> None:
-    """Write the slots of all boxes: the attributes that these mention, and their codes."""
+def _size_records(table: I64, run_of: I32, block_of: I32, first_box: I32, record_size: I32) -> int:
+    """Write the size of the records of each chunk; return that of all records together."""
+    layout = opened(table, Layout)
+    total = 0
+    for chunk in range(len(record_size)):
+        width = 0
+        for box in range(first_box[chunk], first_box[chunk + 1]):
+            run = run_of[block_of[box]]
+            width = max(width, layout.runs[run + 1, SLOT] - layout.runs[run, SLOT])
+        record_size[chunk] = _HEAD + width
+        total += record_size[chunk] * (first_box[chunk + 1] - first_box[chunk])
+    return total
+
+
+@jit
+def _write_records(table: I64, arrays: Maps, first_record: I64, records: U32) -> None:
+    """Write the records of all boxes."""
     layout = opened(table, Layout)
     filled = 0
-    first_code[0] = 0
-    for block in range(len(run_of)):
-        run = run_of[block]
-        slot, end = layout.runs[run, SLOT], layout.runs[run + 1, SLOT]
-        begin = layout.blocks[block]
-        size = layout.blocks[block + 1] - begin
-        before = begin - layout.blocks[layout.runs[run, FIRST_BLOCK]]
-        base = layout.runs[run, CODE] + 2 * (end - slot) * before
-        for box in range(size):
-            place = base + box
-            for s in range(slot, end):
-                low, high = layout.codes[place], layout.codes[place + size]
-                slots[filled] = (layout.attributes[s] << 16) | (low << 8) | high
-                filled += 1
-                place += 2 * size
-            first_code[begin + box + 1] = filled
+    for chunk in range(len(arrays.record_size)):
+        first_record[chunk] = filled
+        size = arrays.record_size[chunk]
+        for box in range(arrays.first_box[chunk], arrays.first_box[chunk + 1]):
+            block = arrays.block_of[box]
+            run = arrays.run_of[block]
+            slot, end = layout.runs[run, SLOT], layout.runs[run + 1, SLOT]
+            begin = layout.blocks[block]
+            count = layout.blocks[block + 1] - begin
+            before = begin - layout.blocks[layout.runs[run, FIRST_BLOCK]]
+            place = layout.runs[run, CODE] + 2 * (end - slot) * before + box - begin
+            records[filled + _BOX], records[filled + _OWNER] = box, layout.owner[box]
+            records[filled + _PLACE], records[filled + _STRIDE] = place, count
+            for s in range(size - _HEAD):
+                code = _END
+                if slot + s < end:
+                    low, high = layout.codes[place], layout.codes[place + count]
+                    code = (np.int64(layout.attributes[slot + s]) << 16) | (low << 8) | high
+                    place += 2 * count
+                records[filled + _HEAD + s] = code
+            filled += size
+    first_record[len(arrays.record_size)] = filled
 
 
 @jit
@@ -148,10 +184,14 @@ def _fill(arrays: Maps, maps: U64) -> None:
     mentions = np.zeros((d, _WORDS), np.uint64)
     for chunk in range(len(arrays.first_box) - 1):
         first, last = arrays.first_box[chunk], arrays.first_box[chunk + 1]
+        size = arrays.record_size[chunk]
         for box in range(first, last):
             word, bit = (box - first) >> 6, np.uint64(1) << np.uint64((box - first) & 63)
-            for slot in range(arrays.first_code[box], arrays.first_code[box + 1]):
-                code = arrays.slots[slot]
+            record = arrays.first_record[chunk] + size * (box - first)
+            for slot in range(record + _HEAD, record + size):
+                code = arrays.records[slot]
+                if code == _END:
+                    break
                 j = code >> 16
                 mentions[j, word] |= bit
                 low, high = ((code >> 8) & 255) >> arrays.shift, (code & 255) >> arrays.shift
@@ -174,7 +214,7 @@ def maps_of(layout: Bundle[Layout], dimensions: int) -> Bundle[Maps] | None:
     """Return the bitmaps, `None` where a single event does without."""
     arrays = layout.arrays
     boxes, runs = int(arrays.blocks[-1]), len(arrays.runs) - 1
-    if boxes < _MIN_BOXES or boxes > _SHORT * runs:
+    if boxes < _MIN_BOXES or boxes > _SHORT * runs or len(arrays.codes) >= _MAX_CODES:
         return None
     size = boxes // _CHUNK * 2 + runs + 1
     first_box, first_slot = np.empty(size, np.int32), np.empty(size, np.int32)
@@ -200,9 +240,9 @@ def maps_of(layout: Bundle[Layout], dimensions: int) -> Bundle[Maps] | None:
     first_word = np.concatenate([[0], np.cumsum(_WORDS * slabs * counts)]).astype(np.int64)
     run_of = np.repeat(np.arange(runs, dtype=np.int32), np.diff(arrays.runs[:, FIRST_BLOCK]))
     block_of = np.repeat(np.arange(len(run_of), dtype=np.int32), np.diff(arrays.blocks))
-    slots = np.empty(len(arrays.codes) // 2, np.uint32)
-    first_code = np.empty(boxes + 1, np.int32)
-    _list_slots(layout.table, run_of, first_code, slots)
+    record_size = np.empty(chunks, np.int32)
+    numbers = _size_records(layout.table, run_of, block_of, first_box, record_size)
+    first_record, records = np.empty(chunks + 1, np.int64), np.empty(numbers, np.uint32)
     maps = np.empty(first_word[-1], np.uint64)
     made = Maps(
         shift,
@@ -214,9 +254,11 @@ def maps_of(layout: Bundle[Layout], dimensions: int) -> Bundle[Maps] | None:
         maps,
         block_of,
         run_of,
-        first_code,
-        slots,
+        first_record,
+        record_size,
+        records,
     )
+    _write_records(layout.table, made, first_record, records)
     _fill(made, maps)
     return Bundle(made)
 
@@ -231,43 +273,60 @@ def _begin(arrays: Maps, codes: U8, starts: I64) -> None:
 
 
 @jit
-def _list_bits(mask: np.uint64, first: int, boxes: Any, count: int) -> int:
-    """Append the boxes of a mask; return how many are listed."""
+def _list_bits(mask: np.uint64, first: int, size: int, left: Any, count: int) -> int:
+    """Append where the records of the boxes of a mask begin; return how many are listed."""
     while mask:
-        boxes[count] = first + lowest_bit(mask)
+        left[count] = first + lowest_bit(mask) * size
         mask &= mask - np.uint64(1)
         count += 1
     return count
 
 
 @jit
-def _list_left(maps: Any, chunk: int, starts: Any, boxes: Any, count: int) -> int:
-    """Append the boxes of a chunk that may contain the event: the AND of a bitmap per attribute."""
-    first = maps.first_box[chunk]
-    size = maps.first_box[chunk + 1] - first
-    a, b = bits_up_to(min(64, size)), bits_up_to(min(64, max(0, size - 64)))
-    c, e = bits_up_to(min(64, max(0, size - 128))), bits_up_to(min(64, max(0, size - 192)))
-    for slot in range(maps.first_slot[chunk], maps.first_slot[chunk + 1]):
+def _list_left(maps: Any, chunk: int, starts: Any, left: Any, count: int) -> int:
+    """Append the records of boxes of a chunk that may contain the event.
+
+    They are the AND of a bitmap per attribute.
+    """
+    slot, end = maps.first_slot[chunk], maps.first_slot[chunk + 1]
+    a = b = c = e = ~np.uint64(0)
+    if slot == end:  # the bitmaps have no bits behind the last box; without any, all boxes are left
+        boxes = maps.first_box[chunk + 1] - maps.first_box[chunk]
+        a, b = bits_up_to(min(64, boxes)), bits_up_to(min(64, max(0, boxes - 64)))
+        c, e = bits_up_to(min(64, max(0, boxes - 128))), bits_up_to(min(64, max(0, boxes - 192)))
+    while slot < end:
         place = starts[maps.attributes[slot]] + maps.places[slot]
         a &= maps.maps[place]
         b &= maps.maps[place + 1]
         c &= maps.maps[place + 2]
         e &= maps.maps[place + 3]
-    count = _list_bits(a, first, boxes, count)
-    count = _list_bits(b, first + 64, boxes, count)
-    count = _list_bits(c, first + 128, boxes, count)
-    return _list_bits(e, first + 192, boxes, count)
+        slot += 1
+    if a | b | c | e == 0:
+        return count
+    first, size = maps.first_record[chunk], maps.record_size[chunk]
+    before = count
+    count = _list_bits(a, first, size, left, count)
+    count = _list_bits(b, first + 64 * size, size, left, count)
+    count = _list_bits(c, first + 128 * size, size, left, count)
+    count = _list_bits(e, first + 192 * size, size, left, count)
+    for i in range(before, count):
+        prefetch(maps.records, left[i])
+        prefetch(maps.records, left[i] + size - 1)
+        left[i] = left[i] << _SIZE_BITS | size
+    return count
 
 
 @jit
-def _verdict(at: Any, slots: Any, first: int, last: int, codes: Any) -> int:
+def _verdict(at: Any, records: Any, first: int, last: int, codes: Any) -> int:
     """Return whether a box contains the event, by the codes of its bounds.
 
     0 no, 1 yes, 2 it depends on bounds that have the code of the event.
     """
     verdict = 1
     for place in range(first, last):
-        slot = slots[place]
+        slot = records[place]
+        if slot == _END:
+            break
         attribute, low, high = slot >> 16, (slot >> 8) & 255, slot & 255
         code = codes[attribute]
         if code < low or code > high:
@@ -278,49 +337,64 @@ def _verdict(at: Any, slots: Any, first: int, last: int, codes: Any) -> int:
 
 
 @jit
-def _holds_exactly(at: Any, maps: Any, box: int, codes: Any, point: Any) -> bool:
+def _fetch_bounds(at: Any, records: Any, first: int, last: int, codes: Any) -> None:
+    """Prefetch the bounds of a box that have the code of the event."""
+    place, stride = np.int64(records[first + _PLACE]), np.int64(records[first + _STRIDE])
+    for s in range(first + _HEAD, last):
+        slot = records[s]
+        if slot == _END:
+            break
+        code = codes[slot >> 16]
+        if code == (slot >> 8) & 255:
+            prefetch(at.bounds, place)
+        if code == slot & 255:
+            prefetch(at.bounds, place + stride)
+        place += 2 * stride
+
+
+@jit
+def _holds_exactly(at: Any, records: Any, first: int, last: int, codes: Any, point: Any) -> bool:
     """Compare the bounds of a box that have the code of the event: the others aren't in doubt."""
-    block = maps.block_of[box]
-    run, begin = 4 * maps.run_of[block], at.blocks[block]
-    size = at.blocks[block + 1] - begin
-    before = begin - at.blocks[at.runs[run + FIRST_BLOCK]]
-    first, last = maps.first_code[box], maps.first_code[box + 1]
-    place = at.runs[run + CODE] + 2 * (last - first) * before + box - begin
-    for s in range(first, last):
-        slot = maps.slots[s]
+    place, stride = np.int64(records[first + _PLACE]), np.int64(records[first + _STRIDE])
+    for s in range(first + _HEAD, last):
+        slot = records[s]
+        if slot == _END:
+            break
         attribute, low, high = slot >> 16, (slot >> 8) & 255, slot & 255
         code, value = codes[attribute], point[attribute]
         if code == low and not at.bounds[place] <= value:
             return False
-        if code == high and not value <= at.bounds[place + size]:
+        if code == high and not value <= at.bounds[place + stride]:
             return False
-        place += 2 * size
+        place += 2 * stride
     return True
 
 
 @jit
-def _keep_containing(at: Any, maps: Any, boxes: Any, count: int, codes: Any, point: Any) -> int:
-    """Keep those of the boxes listed that contain the event; return how many."""
-    for i in range(count):
-        prefetch(maps.slots, maps.first_code[boxes[i]])
+def _keep_containing(
+    at: Any, maps: Any, are_dead: bool, left: Any, count: int, codes: Any, point: Any
+) -> int:
+    """Keep the records of boxes that contain the event; return how many."""
     kept = doubtful = 0
     for i in range(count):
-        box = boxes[i]
-        first, last = maps.first_code[box], maps.first_code[box + 1]
-        verdict = _verdict(at, maps.slots, first, last, codes)
+        first, size = left[i] >> _SIZE_BITS, left[i] & _MAX_SIZE
+        verdict = _verdict(at, maps.records, first + _HEAD, first + size, codes)
         if verdict:
-            boxes[kept] = ~box if verdict == 2 else box
-            prefetch(at.owner, box)
-            prefetch(maps.block_of, box)
+            left[kept] = ~left[i] if verdict == 2 else left[i]
+            if verdict == 2:
+                _fetch_bounds(at, maps.records, first, first + size, codes)
+            if are_dead:
+                prefetch(maps.block_of, maps.records[first + _BOX])
             doubtful += verdict == 2
             kept += 1
     if doubtful == 0:
         return kept
     count, kept = kept, 0
     for i in range(count):
-        box = boxes[i]
-        if box >= 0 or _holds_exactly(at, maps, ~box, codes, point):
-            boxes[kept] = box if box >= 0 else ~box
+        record = left[i] if left[i] >= 0 else ~left[i]
+        first, last = record >> _SIZE_BITS, (record >> _SIZE_BITS) + (record & _MAX_SIZE)
+        if left[i] >= 0 or _holds_exactly(at, maps.records, first, last, codes, point):
+            left[kept] = record
             kept += 1
     return kept
 
@@ -332,7 +406,7 @@ def _search_maps(
     are_dead: bool,
     points: F64,
     codes: U8,
-    scratch: tuple[I32, I64],
+    scratch: tuple[I64, I64],
     chunk: int,
     out: I32,
     filled: int,
@@ -340,7 +414,7 @@ def _search_maps(
     """Append the subscriptions that match one event, from a chunk on.
 
     are_dead   whether some boxes are
-    scratch    room for the boxes that are left, and where the bitmaps of the event's slabs begin:
+    scratch    room for the records that are left, and where the bitmaps of the event's slabs begin:
                the caller holds it, as there are pointers into it
 
     Stops where there may be no room for what is left. Returns the chunk to go on with (their number
@@ -349,26 +423,24 @@ def _search_maps(
     at, maps, rows = pointers(layout), pointers(arrays), pointer(out, 0)
     coded, values = pointer(codes, 0), pointer(points, 0)
     chunks, several = len(arrays.first_box) - 1, len(layout.earlier) > 0
-    boxes, starts = pointer(scratch[0], 0), pointer(scratch[1], 0)
+    left, starts = pointer(scratch[0], 0), pointer(scratch[1], 0)
     while chunk < chunks:
         if filled + _LISTED + _CHUNK > len(out):
             break
         count = 0
         while chunk < chunks and count <= _LISTED:
-            before = count
-            count = _list_left(maps, chunk, starts, boxes, count)
-            for i in range(before, count):
-                prefetch(maps.first_code, boxes[i])
+            count = _list_left(maps, chunk, starts, left, count)
             chunk += 1
-        count = _keep_containing(at, maps, boxes, count, coded, values)
+        count = _keep_containing(at, maps, are_dead, left, count, coded, values)
         for i in range(count):
-            box = boxes[i]
+            record = left[i] >> _SIZE_BITS
+            box: Any = np.int64(maps.records[record + _BOX])
             if are_dead:
                 block = maps.block_of[box]
                 if (at.dead[block] >> np.uint64(box - at.blocks[block])) & np.uint64(1):
                     continue
             if not several or is_first(layout, box, values, 0):
-                rows[filled] = at.owner[box]
+                rows[filled] = maps.records[record + _OWNER]
                 filled += 1
     return chunk, filled
 
@@ -383,7 +455,7 @@ def match_one_by_maps(table: I64, points: F64, others: I32) -> I32:
     encode_points(layout.edges, layout.first_edge, points, codes)
     beside = max_beside(table, others)
     rows = np.empty(_FIRST_ROWS + beside, np.int32)
-    scratch = np.empty(_LISTED + _CHUNK, np.int32), np.empty(points.shape[1], np.int64)
+    scratch = np.empty(_LISTED + _CHUNK, np.int64), np.empty(points.shape[1], np.int64)
     _begin(maps, codes, scratch[1])
     chunk = filled = ZERO
     while True:
