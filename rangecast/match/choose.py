@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from rangecast.device.devices import check_device_index
-from rangecast.kernels.arrays import F64, I32
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.match.cells.index import Cells
 from rangecast.match.cells.plan import MAX_AXES, weigh
@@ -125,6 +125,9 @@ def choose(
     boxes = without_places(boxes)
     if len(boxes.lo) < _FEW:
         return Choice("slabs", f"{len(boxes.lo):,} boxes: too few for an index to pay off")
+    space, axes_of = boxes.space, np.flatnonzero(boxes.mentions.any(axis=0))
+    if 0 < len(axes_of) < boxes.dimensions:  # attributes that no box mentions have no say
+        boxes = Boxes.of(boxes.lo[:, axes_of], boxes.hi[:, axes_of], owner=boxes.owner)
     sample = Sample(boxes)
     # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
     matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
@@ -140,7 +143,7 @@ def choose(
         return Choice(
             "rtree", f"{facts}, bounded on one attribute each: a tree finds them directly"
         )
-    entries = _tile_entries(boxes, sample)
+    entries = _tile_entries(boxes, sample, space, axes_of)
     if entries is not None and matches <= _TILE_MATCHES and entries <= _TILE_ENTRIES:
         return Choice("tiles", f"{facts}, small on two attributes: about {entries:.0f} a cell")
     held = boxes.lo.nbytes + boxes.hi.nbytes
@@ -154,13 +157,13 @@ def choose(
     return Choice("cells", f"{facts}; all of them fit into {size} of lists")
 
 
-def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
+def _tile_entries(boxes: Boxes, sample: Sample, space: Space | None, axes_of: I64) -> float | None:
     """Estimate the number of boxes per tile; `None` if tiles don't suit this set."""
     mentioned = boxes.mentions[sample.boxes].mean(axis=0)
     if np.count_nonzero(mentioned > _MENTIONED) != 2 or np.count_nonzero(mentioned) != 2:
         return None
     axes = grid_axes(boxes)
-    if not _are_of_a_place(boxes.space, axes):
+    if len(axes_of) < 2 or not _are_of_a_place(space, axes_of[list(axes)].tolist()):
         return None
     grid = plan(boxes, axes)
     met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
@@ -172,7 +175,7 @@ def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
     return np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
 
 
-def _are_of_a_place(space: Space | None, axes: tuple[int, int]) -> bool:
+def _are_of_a_place(space: Space | None, axes: list[int]) -> bool:
     """Return whether two axes are the coordinates of a place."""
     if space is None:
         return False

@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 
 from rangecast import Engine, Number, Point, Space, Text
+from rangecast.match.choose import choose
 from rangecast.match.live import match_live
 from rangecast.model.attributes.text_store import TEXTS
 
 COUNT = 20_000
 
 
-def engine_of(*more) -> Engine:
+def engine_of(*more, count=COUNT) -> Engine:
     """Small boxes on two attributes, as ranges in a file."""
     rng = np.random.default_rng(9)
-    low = rng.uniform(0, 1000, (COUNT, 2))
-    high = low + rng.uniform(0, 50, (COUNT, 2))
+    low = rng.uniform(0, 1000, (count, 2))
+    high = low + rng.uniform(0, 50, (count, 2))
     engine = Engine(Space([Number("a"), Number("b"), *more]))
     ends = {"a_lo": low[:, 0], "a_hi": high[:, 0], "b_lo": low[:, 1], "b_hi": high[:, 1]}
-    engine.subscribe_many({"id": list(range(COUNT)), **ends})
+    engine.subscribe_many({"id": list(range(count)), **ends})
     return engine
 
 
@@ -44,6 +45,12 @@ def test_bytes_and_work_are_those_of_the_space_without_it(plain, unused):
     found, expected = (match_live(one._view, points_of(one)) for one in (engine, plain))
     assert found.work == expected.work
     assert found.rows.tolist() == expected.rows.tolist()
+
+
+@pytest.mark.parametrize("count", [1_000, 3_000, 6_000, 10_000, 14_000])
+def test_the_structure_is_that_of_the_space_without_it(count):
+    chosen = [choose(engine_of(*more, count=count).boxes()) for more in ((), (Text("title"),))]
+    assert chosen[0] == chosen[1]
 
 
 def test_texts_of_events_are_stored_once_a_condition_reads_them(plain):
