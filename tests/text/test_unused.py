@@ -84,3 +84,28 @@ def test_wrong_texts_are_rejected_whether_they_are_read_or_not(title):
             engine.match({"title": title})
         with pytest.raises(ValueError, match="title"):
             engine.match_many([{"title": title}])
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["title like 're%'", "starts_with(title, 'red')", "not title like 'b%'", "title = 'red bike'"],
+)
+def test_conditions_without_patterns_read_the_events_too(condition):
+    """Short prefixes are ranges of the order of texts, and have no pattern."""
+    titles = ["red bike", "re", "r", "blue", "", "Red", "rf", "zebra"]
+    holds = {
+        "title like 're%'": lambda text: text.startswith("re"),
+        "starts_with(title, 'red')": lambda text: text.startswith("red"),
+        "not title like 'b%'": lambda text: not text.startswith("b"),
+        "title = 'red bike'": lambda text: text == "red bike",
+    }[condition]
+    engine = Engine(Space([Text("title"), Number("v")]))
+    engine.subscribe("a", condition)
+    engine.subscribe("b", "v > 3")
+    events = [{"title": title, "v": v} for title in titles for v in (1, 5)]
+    expected = [["a"] * holds(one["title"]) + ["b"] * (one["v"] > 3) for one in events]
+    assert [engine.match(event) for event in events] == expected
+    assert [engine.match_ids(event).tolist() for event in events] == expected
+    assert engine.match_each(events) == expected
+    assert list(engine.match_many(events)) == expected
+    assert engine.count_many(events).tolist() == [len(ids) for ids in expected]

@@ -119,8 +119,6 @@ class TextOrder(Ordered):
 
 
 _LINE = Integer("line")
-TEXT_COMPANIONS = Patterns, TextOrder
-"""Attributes beside a text that only its patterns and words read."""
 
 
 class Text(String):

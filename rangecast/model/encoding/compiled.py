@@ -29,7 +29,6 @@ from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.patterns import (
     ORDER_BYTES,
-    TEXT_COMPANIONS,
     Patterns,
     Text,
     TextOrder,
@@ -59,7 +58,7 @@ def encoder_without_texts(space: Space) -> Encoder:
     """Return the cached encoder whose points lack what only conditions on texts read."""
     kept = space.__dict__
     if "_encoder_without_texts" not in kept:
-        unread = [one for one in space if isinstance(one, TEXT_COMPANIONS)]
+        unread = [one for one in space if isinstance(one, Patterns)]
         kept["_encoder_without_texts"] = _compile(space, unread)
     made: Encoder = kept["_encoder_without_texts"]
     return made

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, Attribute, Number
 from rangecast.model.attributes.field_paths import value_at
-from rangecast.model.attributes.patterns import TEXT_COMPANIONS
+from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.io.batch import Values, as_values, text_at
 from rangecast.model.io.records import Rows
 from rangecast.model.sets.ids import Places
@@ -76,7 +76,7 @@ class EventColumns(NamedTuple):
         d = len(space)
         points = np.full((len(rows), self.width(d)), MISSING)
         for axis, attribute in enumerate(space):
-            if not self.texts and isinstance(attribute, TEXT_COMPANIONS):
+            if not self.texts and isinstance(attribute, Patterns):
                 continue
             if self.spans:
                 points[:, axis], points[:, d + axis] = _span(rows, attribute, nan)
