@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -176,7 +175,8 @@ class Terms:
 
     def without(self, rows: I64) -> Terms:
         """Return the same structure without some rows; all else is shared."""
-        other = copy(self)
+        other = object.__new__(Terms)  # a copy, as pickles are made, would choose terms again
+        other.__dict__.update(self.__dict__)
         other._choosing = threading.Lock()
         other._boxed = self._boxed.without(rows)
         other._postings = self._postings.replaced(state=other._boxed.state)
