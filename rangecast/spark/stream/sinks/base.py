@@ -22,7 +22,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.validation.flags import flag
-from rangecast.spark.columns import arrow_schema, need_among
+from rangecast.spark.columns import need_among
 from rangecast.spark.stream.pipeline.toml_file import Table, takes
 from rangecast.spark.stream.sinks.column_types import SHAPES, reject_types
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES, join_lines, join_parquet
@@ -190,8 +190,7 @@ class Folder(_Batches, FileSink):
         files = join_parquet(target.place, files, self._target_bytes)
         names = {file.name for file in files}
         if not files:  # readers learn the columns from a file without rows
-            none = arrow_schema(target.columns).empty_table().drop_columns(self._partition_by)
-            none = none.cast(target.file_schema(none.schema))
+            none = target.no_rows()
             folder = partition_folder(self._partition_by, [None] * len(self._partition_by))
             with target.place.create(f"{folder}{_NO_ROWS}") as file:
                 pq.write_table(none, file)

@@ -106,6 +106,14 @@ class Target(NamedTuple):
         footer = spark_footer(StructType(held))
         return schema if footer is None else schema.with_metadata(footer)
 
+    def no_rows(self) -> pa.Table:
+        """Return a table without rows, of the types that files with rows have."""
+        fields = [
+            field for field in arrow_schema(self.columns) if field.name not in self.partition_by
+        ]
+        schema = pa.schema([field.with_type(_nullable(field.type)) for field in fields])
+        return self.file_schema(schema).empty_table()
+
 
 class WrittenFile(NamedTuple):
     """A file that a task has written."""
