@@ -51,7 +51,7 @@ def match(
       rangecast match quotes.csv subscriptions.csv --space space.toml --id quote_id --keep venue
       cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
       rangecast match trades.csv subscriptions.csv --space space.toml --track stock --dwell '1 h'
-      rangecast match events.csv versions --space space.toml --as-of 2026-01-31T09:30:00Z
+      rangecast match events.csv versions --space space.toml --as-of 1
     """
     from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.answer import answer_events
