@@ -68,7 +68,7 @@ class Slabs:
     def __init__(self, boxes: Boxes):
         self.dimensions = boxes.dimensions
         self.layout = Bundle(lay_out(boxes))
-        self.mentioned: I64 = np.unique(self.layout.arrays.attributes).astype(np.int64)
+        self.mentioned: tuple[int, ...] = tuple(np.unique(self.layout.arrays.attributes).tolist())
         """Attributes that boxes mention."""
         self._maps: list[Bundle[Maps] | None] = []
         """Once a single event was matched: the maps, if it pays to have any."""
@@ -134,7 +134,7 @@ class _Batch:
         self.points = as_points(points, slabs.dimensions)
         self.each = len(points) <= _SMALL_BATCH
         if not self.each:
-            self.mentioned = slabs.mentioned
+            self.mentioned: I64 = np.array(slabs.mentioned, np.int64)
             tables = max(1, len(slabs.mentioned))
             fit = _TABLE_BYTES // (tables * TABLE_ROWS * LANES // 8)
             self.chunks = max(1, min(fit, _CHUNKS, -(-len(points) // LANES)))
