@@ -52,7 +52,10 @@ OWN_METRICS = {
 }
 LAG = "consumer_lag"
 """In seqs, which all tenants share: it grows when others publish."""
-OF_ALL = {"commits_total", "commit_queue_bytes", "log_damaged"}
+OF_ALL = {
+    *("commits_total", "commit_queue_bytes", "log_damaged"),
+    *("device_events_total", "device_failed"),
+}
 
 
 @pytest.fixture(scope="module")
