@@ -217,7 +217,7 @@ def test_a_set_of_one_kind(kind: Callable[[random.Random], Made], count: int) ->
         [{"id": number, "filter": filter_} for number, (filter_, _) in enumerate(made[:count])]
     )
     engine.wait_for_rebuild()
-    events = [event(r) for _ in range(90)]
+    events = [event(r) for _ in range(50)]
     matched = check(engine, wanted, events)
     for number in range(count, count + 2):
         engine.subscribe(number, made[number][0])
