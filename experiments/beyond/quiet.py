@@ -44,7 +44,7 @@ def measure(seed: int, objects: int, interests: int, updates: int, k: int) -> di
         is_quiet = lo <= value <= hi
         messages = board.set_value(one, value)
         if is_quiet == bool(index.reached(messages.tile).sum()):
-            raise DisagreementError("a quiet range isn't that of the updates that reach nobody")
+            raise DisagreementError("a quiet range contradicts the lists that an update changed")
         unsent += is_quiet
         now = [board.quiet_range(other) for other in watched]
         for other, before, after in zip(watched, held, now, strict=True):

@@ -235,6 +235,18 @@ DeviceOption = Annotated[
         help="Run on a GPU (cuda; requires rangecast[gpu]); default: on the CPU.",
     ),
 ]
+BoardSpace = Annotated[
+    Path | None,
+    typer.Option("--space", help="The attributes of objects and interests, as TOML."),
+]
+UpperBoundAttribute = Annotated[
+    str | None,
+    typer.Option(
+        "--upper-bound-attribute",
+        help="With a --space of two attributes: the one on which interests have no lower "
+        "bound. Makes finding messages faster.",
+    ),
+]
 CombineOption = Annotated[
     Combine,
     typer.Option(

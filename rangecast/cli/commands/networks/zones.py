@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from rangecast.cli.shared.option_groups import RowOptions
-from rangecast.cli.shared.options import Output, Plot, Seed
+from rangecast.cli.shared.options import BoardSpace, Output, Plot, Seed, UpperBoundAttribute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,18 +49,8 @@ def zones(
         int,
         typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
     ] = 10,
-    space: Annotated[
-        Path | None,
-        typer.Option("--space", help="The attributes of objects and interests, as TOML."),
-    ] = None,
-    upper_bound_attribute: Annotated[
-        str | None,
-        typer.Option(
-            "--upper-bound-attribute",
-            help="With a --space of two attributes: the one on which interests have no lower "
-            "bound.",
-        ),
-    ] = None,
+    space: BoardSpace = None,
+    upper_bound_attribute: UpperBoundAttribute = None,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 100,
     zoning: Annotated[
         Zones,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rangecast.cli.shared.option_groups import PlannedEngine, RowOptions
-from rangecast.cli.shared.options import Algorithm, Output
+from rangecast.cli.shared.options import Algorithm, BoardSpace, Output, UpperBoundAttribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,18 +54,8 @@ def notify(
             help="Number of objects per list, for interests without a k.",
         ),
     ] = 10,
-    space: Annotated[
-        Path | None,
-        typer.Option("--space", help="The attributes of objects and interests, as TOML."),
-    ] = None,
-    upper_bound_attribute: Annotated[
-        str | None,
-        typer.Option(
-            "--upper-bound-attribute",
-            help="With a --space of two attributes: the one on which interests have no lower "
-            "bound. Makes finding messages faster.",
-        ),
-    ] = None,
+    space: BoardSpace = None,
+    upper_bound_attribute: UpperBoundAttribute = None,
     lists: Annotated[
         Path | None,
         typer.Option("--lists", help="Write the final lists: interest, rank, object, value."),
