@@ -101,6 +101,25 @@ def test_a_folder_that_others_can_write_is_rejected(monkeypatch, tmp_path):
         places.own_folder()
 
 
+def test_workers_leave_what_the_daemon_loaded_out_of_garbage_collection(spark):
+    """Spark collects after each task: with numba loaded, that took most of a short one."""
+
+    def count(batches):
+        import gc
+        import sys
+
+        from pyarrow import record_batch
+
+        for _ in batches:
+            counts = {"visited": [len(gc.get_objects())], "frozen": [gc.get_freeze_count()]}
+            yield record_batch({**counts, "loaded": ["numba" in sys.modules]})
+
+    columns = "visited long, frozen long, loaded boolean"
+    found = spark.range(0, 1, 1, 1).mapInArrow(count, columns).first()
+    assert found["loaded"]
+    assert found["visited"] < found["frozen"] / 5
+
+
 def test_import_loads_no_spark():
     code = (
         "import sys, rangecast, rangecast.spark, rangecast.cli.main;"
