@@ -194,9 +194,25 @@ def match_live(view: View, points: F64) -> MatchRows:
         return _match_boxes(view, points)
     read, alive = view.verifier.places.readable(points)
     matches = _match_boxes(view, read)
-    candidates = matches.offsets, matches.rows
-    offsets, rows = view.verifier.verified(view.rows.bounds, view.count, read, *candidates)
+    if not _is_exact(view):
+        matches = _verified(view, read, matches)
     del alive  # the texts that were read
+    return matches
+
+
+def _is_exact(view: View) -> bool:
+    """Return whether the first part verifies its rows itself."""
+    if not view.parts:
+        return False
+    index = _living(view)[0]
+    return isinstance(index, Selected) and index.is_exact
+
+
+def _verified(view: View, points: F64, matches: MatchRows) -> MatchRows:
+    """Return the candidates that match their event."""
+    assert view.verifier is not None
+    candidates = matches.offsets, matches.rows
+    offsets, rows = view.verifier.verified(view.rows.bounds, view.count, points, *candidates)
     work = matches.work._replace(tested=matches.work.tested + len(matches.rows))
     return MatchRows(offsets, rows, work)
 
@@ -231,12 +247,18 @@ def count_on_device(view: View, held: DeviceSet, points: F64) -> I64:
 
 
 def _match_boxes(view: View, points: F64) -> MatchRows:
-    """Return the live rows whose boxes contain each event, without verifying shapes."""
+    """Return the live rows whose boxes contain each event.
+
+    Their shapes and texts aren't verified, unless the view is exact.
+    """
     if not view.parts:
         return _recent(view, points.shape[1]).match(points)
     base, index = view.parts[0], _living(view)[0]
     if len(view.parts) == 1 and view.indexed == view.count:
-        return _renumbered(index.match(points), base)
+        matches = _renumbered(index.match(points), base)
+        if view.verifier is not None and _is_exact(view):
+            view.verifier.count_exact(len(points), len(matches.rows))
+        return matches
     if isinstance(index, Cells) and base.is_whole:
         others = _match_others(view, points)
         matches = index.match(points, others)
@@ -246,7 +268,7 @@ def _match_boxes(view: View, points: F64) -> MatchRows:
 
 def _match_joined(view: View, points: F64) -> MatchRows:
     """Match in blocks of events, so that only the result allocates memory."""
-    base, index = view.parts[0], _living(view)[0]
+    base, index, is_exact = view.parts[0], _living(view)[0], _is_exact(view)
     offsets = np.zeros(len(points) + 1, np.int64)
     rows = np.empty(0, np.int32)
     work = Work()
@@ -255,6 +277,9 @@ def _match_joined(view: View, points: F64) -> MatchRows:
         last = min(first + take, len(points))
         others = _match_others(view, points[first:last])
         matches = _renumbered(index.match(points[first:last]), base)
+        if view.verifier is not None and is_exact:
+            view.verifier.count_exact(0, len(matches.rows))
+            others = _verified(view, points[first:last], others)
         end = at + len(matches.rows) + len(others.rows)
         if end > len(rows):
             room = end if last == len(points) else int(1.1 * end * len(points) / last)

@@ -120,7 +120,7 @@ def test_values_of_long_lists_lead_to_the_list():
     assert verified(engine, *titles, expected=expected) == memberships
     postings = terms_of(engine)._postings.arrays
     assert len(postings.programs) == 3
-    assert len(postings.words) == sum(len(set(some)) for some in lists)
+    assert len(postings.postings) == sum(len(set(some)) for some in lists)
 
 
 def test_long_prefixes_share_no_place():
@@ -192,3 +192,58 @@ def test_single_events_find_the_same_once_terms_are_known(has_ranges):
     for event, before in zip(events, left, strict=True):
         new = [5000] if "x" in (event["title"] or "") else []
         assert engine.match(event) == list(engine.match_many([event])[0]) == before + new
+
+
+def test_literals_are_found_wherever_their_anchor_occurs():
+    """Short and long ones of two letters, whose anchors occur many times in a text."""
+    r = random.Random(5)
+
+    def literal(longest: int) -> str:
+        return "".join(r.choices("abé ", (4, 4, 1, 1), k=r.randint(1, longest)))
+
+    literals = list(dict.fromkeys(literal(12) for _ in range(500)))
+    literals += list(dict.fromkeys("ab" * 9 + literal(4) for _ in range(50)))
+    words = [one.strip().replace(" ", "") or "a" for one in literals[:100]]
+    engine = engine_of(
+        [f"title contains '{one}'" for one in literals]
+        + [f"title contains '{one.upper()}' ignore case and price < 5" for one in literals]
+        + [f"words(title) has '{one}'" for one in words]
+    )
+    titles = ["", "a", "ab" * 40, *(literal(60) for _ in range(300))]
+    events = [{"title": title, "price": n % 9} for n, title in enumerate(titles)]
+
+    def expected(event: dict) -> list[int]:
+        title, count = event["title"], len(literals)
+        found = [n for n, one in enumerate(literals) if one in title]
+        if event["price"] < 5:
+            found += [count + n for n, one in enumerate(literals) if one in title]
+        return found + [2 * count + n for n, one in enumerate(words) if one in title.split()]
+
+    answers = [expected(event) for event in events]
+    for _ in range(70):
+        found = engine.match_many(events)
+    assert [list(one) for one in found] == answers
+    assert terms_of(engine).is_settled
+    assert engine._view.parts[0].index.is_exact
+    assert [engine.match(event) for event in events] == answers
+
+
+def test_a_second_condition_of_a_box_is_verified_too():
+    """Terms select by one text; the other one, and a range of its own, decide as well."""
+    engine = Engine(Space([Text("title"), Text("body"), Number("price")]))
+    filters = [f"title contains 't{n:04}' and body contains 'b{n % 7}'" for n in range(COUNT)]
+    engine.subscribe_many({"id": list(range(COUNT)), "filter": filters})
+    events = [
+        {"title": f"t{n:04} t{n + 1:04}", "body": f"b{n % 5}", "price": 1} for n in range(300)
+    ]
+    expected = [[m for m in (n, n + 1) if m % 7 == n % 5] for n in range(300)]
+    for _ in range(70):
+        found = engine.match_many(events)
+    assert [list(one) for one in found] == expected
+    (part,) = engine._view.parts
+    assert not part.index.is_exact
+    assert part.index.terms.is_settled
+    assert [engine.match(event) for event in events] == expected
+    engine.subscribe(COUNT, "title contains 't0001' and price > 0")
+    assert engine.match(events[0]) == [*expected[0], COUNT]
+    assert list(engine.match_many(events)[0]) == [*expected[0], COUNT]

@@ -1,7 +1,7 @@
 """A structure whose rows are found by their boxes or by the terms of their texts.
 
 Of each row the way with the fewer candidates to expect is taken. Like the structures over boxes
-alone it finds candidates, whose words are verified by the caller.
+alone it finds candidates, whose words are verified by the caller, unless it `is_exact`.
 """
 
 from __future__ import annotations
@@ -87,6 +87,11 @@ class Selected:
         self.terms = terms
 
     @property
+    def is_exact(self) -> bool:
+        """Return whether all candidates are matches."""
+        return self.placed is None and self.terms.is_exact
+
+    @property
     def memory(self) -> int:
         """Bytes of both."""
         placed = 0 if self.placed is None else self.placed.memory
@@ -152,7 +157,7 @@ class Terms:
     def __str__(self) -> str:
         """Return it in words."""
         events, verified = self.counts.events, self.counts.verified
-        terms = np.count_nonzero(self._postings.arrays.first < self._postings.arrays.last)
+        terms = np.count_nonzero(self._postings.arrays.slots[:, 1])
         return (
             f"{self.rows:,} subscriptions are selected by {terms:,} terms of their texts: "
             f"{verified / max(events, 1):,.3g} conditions verified per event, of {events:,}"
@@ -161,8 +166,13 @@ class Terms:
     def _choose(self) -> None:
         """Choose anchors by the events seen so far."""
         self._due = max(_LEARNED, _AGAIN * self._seen.total)
-        given = self._needed, self._words, self._boxed, self._own
+        given = self._needed, self._programs, self._words, self._boxed, self._own
         self._postings = make_postings(*given, self._seen)
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether all rows found are matches: no box has a second verified condition."""
+        return self._boxed.is_exact
 
     @property
     def is_settled(self) -> bool:
@@ -269,7 +279,9 @@ def select(boxes: Boxes, make: Callable[[Boxes], Any]) -> Any:
         return make(free)
     mine = is_found[boxes.owner]
     is_one = (np.diff(boxes.box_offsets) == 1)[boxes.owner]
-    boxed = Boxed(chosen.words[mine], boxes.owner[mine], is_one[mine], free.lo[mine], free.hi[mine])
+    given = chosen.words[mine], boxes.owner[mine], is_one[mine], free.lo[mine], free.hi[mine]
+    conditions = np.count_nonzero(boxes.lo[mine][:, places.axes] > -np.inf, axis=1)
+    boxed = Boxed(*given, is_exact=bool((conditions == 1).all()))
     others = np.flatnonzero(~is_found)
     placed = make(free.take(others)) if len(others) else None
     return Selected(placed, others.astype(np.int32), Terms(boxes.space, boxed))

@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, U64, Bool, offsets_of, ranges_of
-from rangecast.kernels.bundle import Bundle
+from rangecast.kernels.bundle import Bundle, opened, pointers
 from rangecast.kernels.jit import jit
 from rangecast.match.terms.anchors import Seen, choose_anchors
-from rangecast.match.terms.hashes import PREFIX, SUFFIX
+from rangecast.match.terms.hashes import (
+    GRAMS,
+    PREFIX,
+    START,
+    SUFFIX,
+    WORD,
+    longer,
+    mixed,
+    salt_of,
+)
 from rangecast.match.terms.requirements import Requirements
 from rangecast.match.terms.search import (
+    BYTES,
+    COUNT,
     DEAD,
+    LENGTH,
+    LITERAL,
+    MAX_LITERAL,
     ONE,
+    POSTING,
     PREFIXES,
     SEVERAL,
     SEVERAL_BOXES,
+    SIGNATURE,
+    SLOT,
     SOURCE,
+    SOURCE_OF,
     SUFFIXES,
+    WORD_OF,
     Postings,
 )
+from rangecast.model.shapes.verification.programs import LITERAL as PROGRAM
+from rangecast.model.shapes.verification.programs import TEXT, Programs
+from rangecast.model.text.programs import MATCH
+from rangecast.model.text.programs import SIGNATURE as SIGNATURES
 
 _FILTER = 3
 """The filter has this many bits of a hash more than the slots: 16 to 32 bits per term."""
+_SPACE = 32.0
 
 
 @jit
 def _fill(
-    keys: U64,
-    ends: I64,
-    sources: I64,
-    filter_shift: int,
-    slot_shift: int,
-    filter_bits: U64,
-    slots: U64,
-    first: I64,
-    last: I64,
-    source: I64,
+    keys: U64, ends: I64, filter_shift: int, slot_shift: int, filter_bits: U64, slots: U64
 ) -> None:
     """Put terms, ascending, into slots; the postings of each end where `ends` says."""
     begin = 0
@@ -47,16 +63,69 @@ def _fill(
         bit = np.int64(term >> np.uint64(filter_shift))
         filter_bits[bit >> 6] |= np.uint64(1) << np.uint64(bit & 63)
         slot = np.int64(term >> np.uint64(slot_shift))
-        while first[slot] < last[slot]:
+        while slots[slot, 1]:
             slot += 1
-        slots[slot], first[slot], last[slot], source[slot] = term, begin, ends[i], sources[i]
+        slots[slot, 0], slots[slot, 1] = term, begin << COUNT | (ends[i] - begin)
         begin = ends[i]
+
+
+@jit
+def _anchor_end(n: Any, first: int, length: int, source: int, term: Any) -> int:
+    """Return where a term ends in a literal that has it; 0: it isn't one that is found there."""
+    axis, form, kind = source // 65536, source // 4096 % 16, source // 256 % 16
+    salt = salt_of(axis, form, kind)
+    if kind <= GRAMS[-1]:
+        for end in range(kind, length + 1):
+            value = np.uint64(0)
+            for i in range(first + end - kind, first + end):
+                value = (value << np.uint64(8)) | np.uint64(n[i])
+            if mixed(value, salt) == term:
+                return end
+    elif kind == WORD:
+        run = START
+        for i in range(length):
+            if n[first + i] != _SPACE:
+                run = longer(run, n[first + i])
+            elif mixed(run, salt) == term:
+                return i
+            else:
+                run = START
+    return 0
+
+
+@jit
+def _put_literals(
+    programs_table: I64, programs: I64, hashes: U64, sources: I64, postings: I64
+) -> None:
+    """Write the literals of postings whose word is one short literal anywhere in a text."""
+    p = pointers(opened(programs_table, Programs))
+    n = p.numbers
+    for i in range(len(postings)):
+        word = programs[postings[i, WORD_OF] & (SEVERAL - 1)]
+        literal = PROGRAM * p.words[word]
+        if p.words[word + 1] - p.words[word] != 1 or p.literals[literal + 1] != 0:
+            continue
+        first = p.literals[literal + 3]
+        if p.literals[literal] != TEXT + MATCH or n[first] != 1.0:
+            continue
+        fixed, parts = n[first + 3], n[first + 4]
+        part = first + 5 + SIGNATURES
+        length, has_one = int(n[part]), n[part + 1]
+        if fixed != 0.0 or parts != 1.0 or has_one != 0.0 or length > MAX_LITERAL:
+            continue
+        end = _anchor_end(n, part + 2, length, sources[i], hashes[i])
+        if end:
+            postings[i, LITERAL] = end << LENGTH | length
+            for j in range(length):
+                postings[i, BYTES + j // 8] |= np.int64(n[part + 2 + j]) << (8 * (j % 8))
 
 
 class Boxed:
     """Boxes of rows, and for each the word that selects it."""
 
-    def __init__(self, words: I64, row: I32, is_one: Bool, lo: F64, hi: F64):
+    def __init__(self, words: I64, row: I32, is_one: Bool, lo: F64, hi: F64, *, is_exact: bool):
+        """`is_exact`: a box has no other verified conditions than its word."""
+        self.is_exact = is_exact
         order = np.argsort(words, kind="stable")
         lo, hi = lo[order], hi[order]
         mentioned = (lo > -np.inf) | (hi < np.inf)
@@ -84,12 +153,17 @@ class Boxed:
 
 
 def make_postings(
-    needed: Requirements, programs: I64, boxed: Boxed, own: I64, seen: Seen
+    needed: Requirements,
+    programs: Bundle[Programs],
+    words: I64,
+    boxed: Boxed,
+    own: I64,
+    seen: Seen,
 ) -> Bundle[Postings]:
     """Return postings of the anchors that are best by the events seen.
 
-    programs   the program of each word that is needed
-    own        the word of each box, by its number among these
+    words   the program of each word that is needed
+    own     the word of each box, by its number among these
     """
     chosen, anchors, _ = choose_anchors(needed, seen)
     counts = needed.first[chosen + 1] - needed.first[chosen]
@@ -106,23 +180,23 @@ def make_postings(
     shifts = 64 - bits - _FILTER, 64 - bits
     filter_bits = np.zeros(1 << (bits + _FILTER - 6), np.uint64)
     size = (1 << bits) + len(keys) + 1  # a run of slots may reach beyond the last one
-    slots = np.zeros(size, np.uint64)
-    first, last, source_of = (np.zeros(size, np.int64) for _ in range(3))
-    _fill(keys, ends, source[begin], *shifts, filter_bits, slots, first, last, source_of)
+    slots = np.zeros((size, SLOT), np.uint64)
+    _fill(keys, ends, *shifts, filter_bits, slots)
+    postings = np.zeros((len(term), POSTING), np.int64)
+    postings[:, SIGNATURE] = needed.signatures[alternatives]
+    postings[:, WORD_OF], postings[:, SOURCE_OF] = word, source
+    _put_literals(programs.table, words, needed.hashes[term], needed.sources[term], postings)
     return Bundle(
         Postings(
             places,
             flags,
             *shifts,
+            int(boxed.is_exact),
             filter_bits,
             slots,
-            first,
-            last,
-            source_of,
-            word.astype(np.int32),
-            needed.signatures[alternatives],
-            programs,
-            offsets_of(np.bincount(own, minlength=len(programs))),
+            postings,
+            words,
+            offsets_of(np.bincount(own, minlength=len(words))),
             boxed.row,
             boxed.state,
             boxed.first_bound,

@@ -2,13 +2,14 @@
 
     sources    (axis, form) that are read, and which kinds of terms
     filter     bits of the hashes that are anchors: most terms of a text end here
-    keys       a term lies in the slot that its hash says or in one of the next; the postings of the
-               one in slot s are first[s] to before last[s]
-    postings   word, signature
+    slots      a term lies in the slot that its hash says or in one of the next, with its postings
+    postings   word, signature, source of its text and, of a word that is one short literal
+               anywhere in a text, the literal: it is compared where its anchor was found, and no
+               program runs
     boxes      of each word, those of its rows: bounds on the axes that they mention
 
 Cost: the bytes of the texts, the postings of the anchors that occur, and the rows of words that
-hold. Work: words whose program ran, boxes compared.
+hold. Work: words verified, boxes compared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, U32, U64
+from rangecast.kernels.bits import ZERO, prefetch
 from rangecast.kernels.bundle import (
     bytes_at,
     integers_at,
@@ -27,7 +29,13 @@ from rangecast.kernels.bundle import (
     table_size,
 )
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single_event import OWN, append_other_rows, max_beside, reject_nan
+from rangecast.match.single_event import (
+    OWN,
+    Numbers,
+    append_other_rows,
+    max_beside,
+    reject_nan,
+)
 from rangecast.match.terms.anchors import counter
 from rangecast.match.terms.hashes import (
     GRAMS,
@@ -56,9 +64,21 @@ _SIGNED = 52
 _MASK = (1 << _SIGNED) - 1
 SEVERAL = 1 << 30
 """Added to a word of a posting that may be found by several terms."""
-
-
 SEVERAL_BOXES, ONE, DEAD = 0, 1, 2
+SLOT, POSTING = 2, 6
+"""Numbers of a slot: the term, and its first posting and their number; and of a posting."""
+COUNT = 32
+"""Bits of a slot that are the number of its postings."""
+_COUNTED = (1 << COUNT) - 1
+SIGNATURE, WORD_OF, SOURCE_OF, LITERAL, BYTES = 0, 1, 2, 3, 4
+"""A posting. Its literal, 0 if it has none: its length, and where its anchor ends in it."""
+MAX_LITERAL = 16
+LENGTH = 8
+"""Bits of a literal that are its length."""
+_ALL = 58
+"""Low bits of a hash that say nothing of its bit in a filter of 64 bits."""
+_END = 32
+"""Bits of a hit that say where the term ends in its text."""
 
 
 class Postings(NamedTuple):
@@ -71,14 +91,13 @@ class Postings(NamedTuple):
     filter_shift: int
     slot_shift: int
     """Low bits of a hash that say nothing of its bit in the filter, and of its slot."""
+    is_exact: int
+    """Whether a box that contains an event and whose word holds is a match: it has no other."""
     filter: U64
-    keys: U64
-    first: I64
-    last: I64
-    source: I64
-    """Of the term in each slot."""
-    words: I32
-    signatures: I64
+    slots: Annotated[U64, 2]
+    """(slots, SLOT)."""
+    postings: Annotated[I64, 2]
+    """(postings, POSTING)."""
     programs: I64
     """The program of each word."""
     first_box: I64
@@ -93,43 +112,53 @@ class Postings(NamedTuple):
 
 
 @jit
-def _slot(at: Any, term: Any) -> Any:
-    """Return the slot of a term, -1 if it is no anchor."""
-    bit = np.int64(term >> np.uint64(at.filter_shift))
-    if at.filter[bit >> 6] >> np.uint64(bit & 63) & np.uint64(1) == 0:
-        return -1
-    slot = np.int64(term >> np.uint64(at.slot_shift))
-    while at.first[slot] < at.last[slot]:
-        if at.keys[slot] == term:
-            return slot
-        slot += 1
-    return -1
-
-
-@jit
 def _grown(buffer: Any, filled: int) -> Any:
-    if filled < len(buffer):
-        return buffer
-    larger = np.empty(2 * len(buffer), buffer.dtype)
-    larger[:filled] = buffer
+    """Return a larger buffer with the same items."""
+    larger = np.empty(2 * filled, buffer.dtype)
+    larger[:filled] = buffer[:filled]
     return larger
 
 
 @jit
-def _probe(at: Any, term: Any, hits: Any, filled: int, counts: Any) -> int:
-    """Append the slot of a term if it is an anchor, and count the term if there are counters."""
-    if len(counts) > 0:
-        counts[counter(term)] += np.uint32(1)
-    slot = _slot(at, term)
-    if slot >= 0:
-        hits[filled] = slot
-        filled += 1
-    return filled
+def _probe(filter_bits: Any, shift: int, term: Any, end: int, hits: Any, filled: int) -> int:
+    """Append a term, and where it ends, if it may be an anchor."""
+    bit = np.int64(term >> np.uint64(shift))
+    hits[2 * filled], hits[2 * filled + 1] = np.int64(term), end
+    return filled + int(filter_bits[bit >> 6] >> np.uint64(bit & 63) & np.uint64(1))
+
+
+@jit
+def _find_slots(slots: Any, shift: int, postings: Any, hits: Any, first: int, filled: int) -> int:
+    """Replace terms by the slots of those that are anchors, and prefetch their postings.
+
+    A hit is a slot, and where the term ends in its text.
+    """
+    for h in range(first, filled):
+        prefetch(slots, SLOT * np.int64(np.uint64(hits[2 * h]) >> np.uint64(shift)))
+    found = first
+    for h in range(first, filled):
+        term, end = np.uint64(hits[2 * h]), hits[2 * h + 1]
+        slot = np.int64(term >> np.uint64(shift))
+        while slots[SLOT * slot + 1] and slots[SLOT * slot] != term:
+            slot += 1
+        if slots[SLOT * slot + 1]:
+            prefetch(postings, POSTING * np.int64(slots[SLOT * slot + 1] >> np.uint64(COUNT)))
+            hits[found] = slot << _END | end
+            found += 1
+    return found
+
+
+@jit
+def _count(counts: Any, hits: Any, first: int, last: int) -> None:
+    """Count the terms of some hits."""
+    for h in range(first, last):
+        counts[counter(np.uint64(hits[2 * h]))] += np.uint32(1)
 
 
 @jit
 def _scan_source(
-    at: Any,
+    filter_bits: Any,
+    shift: int,
     flags: Any,
     axis: int,
     form: int,
@@ -137,9 +166,11 @@ def _scan_source(
     size: int,
     hits: Any,
     filled: int,
-    counts: Any,
 ) -> int:
-    """Append the slots of the terms of a text that are anchors; there is room for all of them."""
+    """Append the terms of a text that may be anchors; there is room for all of them.
+
+    Where a term ends matters for those that may lie anywhere.
+    """
     for kind in GRAMS:
         if flags[kind]:
             salt = salt_of(axis, form, kind)
@@ -149,7 +180,7 @@ def _scan_source(
                 window = (window << np.uint64(8)) | np.uint64(text[i])
                 if i + 1 >= kind:
                     term = mixed(window & mask, salt)
-                    filled = _probe(at, term, hits, filled, counts)
+                    filled = _probe(filter_bits, shift, term, i + 1, hits, filled)
     if flags[WORD]:
         salt = salt_of(axis, form, WORD)
         run = START
@@ -157,7 +188,7 @@ def _scan_source(
             if text[i] != 32:
                 run = longer(run, text[i])
             elif run != START:
-                filled = _probe(at, mixed(run, salt), hits, filled, counts)
+                filled = _probe(filter_bits, shift, mixed(run, salt), i, hits, filled)
                 run = START
     if flags[PREFIX] or flags[WHOLE]:
         salt = salt_of(axis, form, PREFIX)
@@ -167,17 +198,17 @@ def _scan_source(
                 break
             run = longer(run, text[i])
             if i < MAX_END and flags[PREFIXES + i + 1]:
-                filled = _probe(at, mixed(run, salt), hits, filled, counts)
+                filled = _probe(filter_bits, shift, mixed(run, salt), size, hits, filled)
         if flags[WHOLE]:
             term = mixed(run, salt_of(axis, form, WHOLE))
-            filled = _probe(at, term, hits, filled, counts)
+            filled = _probe(filter_bits, shift, term, size, hits, filled)
     if flags[SUFFIX]:
         salt = salt_of(axis, form, SUFFIX)
         run = START
         for i in range(min(size, MAX_END)):
             run = longer(run, text[size - 1 - i])
             if flags[SUFFIXES + i + 1]:
-                filled = _probe(at, mixed(run, salt), hits, filled, counts)
+                filled = _probe(filter_bits, shift, mixed(run, salt), size, hits, filled)
     return filled
 
 
@@ -204,22 +235,62 @@ def _distinct(numbers: Any, first: int, filled: int) -> int:
 
 
 @jit
-def _list_words(at: Any, records: I64, hits: I64, filled: int, words: I64) -> tuple[I64, int]:
-    """Return the words whose anchors occur, and whose signatures the text of the anchor has."""
-    found, is_repeated = 0, False
+def _has_literal(postings: Any, posting: int, record: Any, end: int) -> bool:
+    """Return whether a text has the literal of a posting, whose anchor ends at `end`."""
+    literal = postings[posting + LITERAL]
+    length = literal & ((1 << LENGTH) - 1)
+    first = end - (literal >> LENGTH)
+    if first < 0 or first + length > record[1]:
+        return False
+    text = bytes_at(record[0])
+    for i in range(length):
+        byte = postings[posting + BYTES + (i >> 3)] >> (8 * (i & 7)) & 0xFF
+        if text[first + i] != byte:
+            return False
+    return True
+
+
+@jit
+def _list_words(at: Any, records: Any, hits: Any, filled: int, words: Any) -> tuple[int, int, bool]:
+    """Write the words whose anchors occur, and whose signatures the text of the anchor has.
+
+    A word is twice its number, + 1 if its program has to decide. Return how many these are, the
+    number of literals compared, and whether a word may be there twice.
+    """
+    found, compared, is_repeated = 0, 0, False
     for h in range(filled):
-        slot = hits[h]
-        signature = integers_at(records[at.source[slot]])
-        for posting in range(at.first[slot], at.last[slot]):
-            needed = at.signatures[posting]
-            if needed & _MASK & ~signature[needed >> _SIGNED] == 0:
-                words = _grown(words, found)
-                word = np.int64(at.words[posting])
-                if word >= SEVERAL:
-                    is_repeated = True
-                words[found] = word & (SEVERAL - 1)
-                found += 1
-    return words, _distinct(words, 0, found) if is_repeated else found
+        slot, end = hits[h] >> _END, hits[h] & ((1 << _END) - 1)
+        is_again = h > 0 and hits[h - 1] >> _END == slot
+        span = np.int64(at.slots[SLOT * slot + 1])
+        first = span >> COUNT
+        for number in range(first, first + (span & _COUNTED)):
+            posting = POSTING * number
+            record = integers_at(records[at.postings[posting + SOURCE_OF]])
+            needed = at.postings[posting + SIGNATURE]
+            if needed & _MASK & ~record[2 + (needed >> _SIGNED)] != 0:
+                continue
+            word, is_open = at.postings[posting + WORD_OF], 1
+            if at.postings[posting + LITERAL]:
+                is_open = 0
+                compared += not is_again
+                if not _has_literal(at.postings, posting, record, end):
+                    continue
+                is_repeated |= is_again
+            elif is_again:
+                continue
+            is_repeated |= word >= SEVERAL
+            words[found] = 2 * (word & (SEVERAL - 1)) + is_open
+            found += 1
+    return found, compared, is_repeated
+
+
+@jit
+def _postings_of(slots: Any, hits: Any, filled: int) -> int:
+    """Return the number of postings of hits."""
+    total = 0
+    for h in range(filled):
+        total += int(slots[SLOT * (hits[h] >> _END) + 1]) & _COUNTED
+    return total
 
 
 @jit
@@ -244,12 +315,16 @@ def search(
     p = pointers(opened(programs_table, Programs))
     here, d = pointer(points, 0), points.shape[1]
     records = np.zeros(len(postings.source_of), np.int64)
-    hits, words = np.empty(64, np.int64), np.empty(64, np.int64)
+    hits, words = np.empty(256, np.int64), np.empty(64, np.int64)
     rows = np.empty(max(64, 2 * len(points)), np.int32)
+    every = np.full(1, ~np.uint64(0))
     filled = verified = compared = 0
     offsets[0] = 0
     for event in range(len(points)):
         count = 0
+        bits, shift = at.filter, postings.filter_shift
+        if event < learned:
+            bits, shift = pointer(every, 0), _ALL
         for source in range(len(records)):
             axis, form = postings.source_of[source, 0], postings.source_of[source, 1]
             place = points[event, axis]
@@ -260,26 +335,40 @@ def search(
             if own == 0:
                 continue
             size = integers_at(forms)[RECORD * form + 1]
-            records[source] = forms + 8 * (RECORD * form + 2)
-            flags = pointer(postings.flags, source * SOURCE)
-            given = at, flags, axis, form, bytes_at(own), size
-            if count + _PER_BYTE * (size + 1) > len(hits):
-                larger = np.empty(2 * (count + _PER_BYTE * (size + 1)), np.int64)
+            records[source] = forms + 8 * RECORD * form
+            if 2 * (count + _PER_BYTE * (size + 1)) > len(hits):
+                larger = np.empty(4 * (count + _PER_BYTE * (size + 1)), np.int64)
                 larger[:count] = hits[:count]
                 hits = larger
-            counted = counts if event < learned else counts[:0]
-            count = _scan_source(*given, pointer(hits, 0), count, counted)
-        words, found = _list_words(at, records, hits, _distinct(hits, 0, count), words)
+            flags = pointer(postings.flags, source * SOURCE)
+            text = axis, form, bytes_at(own), size
+            last = _scan_source(bits, shift, flags, *text, pointer(hits, 0), count)
+            if event < learned:
+                _count(counts, hits, count, last)
+            slots = at.slots, postings.slot_shift, at.postings
+            count = _find_slots(*slots, pointer(hits, 0), count, last)
+        count = _distinct(hits, 0, count)
+        listed = _postings_of(at.slots, pointer(hits, 0), count)
+        if listed > len(words):
+            words = np.empty(2 * listed, np.int64)
+        found, literals, is_repeated = _list_words(
+            at, pointer(records, 0), pointer(hits, 0), count, pointer(words, 0)
+        )
+        if is_repeated:
+            found = _distinct(words, 0, found)
+        verified += literals
         begun, is_one = filled, 1
         for w in range(found):
-            word = words[w]
-            verified += 1
-            if not holds(p, at.programs[word], here, event * d):
-                continue
+            word = words[w] >> 1
+            if words[w] & 1:
+                verified += 1
+                if not holds(p, at.programs[word], here, event * d):
+                    continue
             for box in range(at.first_box[word], at.first_box[word + 1]):
                 compared += 1
                 if at.state[box] != DEAD and _in_box(at, box, here, event * d):
-                    rows = _grown(rows, filled)
+                    if filled == len(rows):
+                        rows = _grown(rows, filled)
                     rows[filled] = at.row[box]
                     filled += 1
                     is_one &= at.state[box]
@@ -301,4 +390,11 @@ def match_single(table: I64, points: F64, others: I32) -> I32:
     found, _, _ = search(*tables, points, np.empty(0, np.uint32), 0, offsets)
     rows = np.empty(len(found) + max_beside(table, others), np.int32)
     rows[: len(found)] = found
-    return rows[: append_other_rows(table, points, others, rows, len(found))]
+    if not opened(tables[0], Postings).is_exact:
+        return rows[: append_other_rows(table, points, others, rows, len(found))]
+    set_rows = opened(table, Numbers).set_rows
+    if len(set_rows):
+        for i in range(len(found)):
+            rows[i] = set_rows[rows[i]]
+    more = append_other_rows(table, points, others, rows[len(found) :], ZERO)
+    return rows[: len(found) + more]
