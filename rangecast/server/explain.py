@@ -84,12 +84,12 @@ def recipients(
     first = boxes.box_offsets
     for row in nearest_misses(space, boxes, point, nearest):
         part = slice(first[row], first[row + 1])
-        name = index.name(boxes.ids[row].as_py())
+        name = index.ids[boxes.ids[row].as_py()]
         bounds = boxes.lo[part], boxes.hi[part]
         missed.append(_explained(space, name, bounds, point, asked))
     return {
         "count": len(numbers),
-        "matches": [index.name(int(number)) for number in numbers[:SHOWN]],
+        "matches": [index.ids[int(number)] for number in numbers[:SHOWN]],
         "nearest": missed,
         "looked_at": boxes.rows,
         "subscriptions": len(engine) - len(passing),
@@ -126,7 +126,7 @@ def find_covering(
         if other in passing or row == own:
             continue
         if row < own or not _covers(lo, hi, boxes.take([row])):
-            by = index.name(other)
+            by = index.ids[other]
             break
     return {"covered_by": by, "looked_at": boxes.rows, "subscriptions": len(index.engine)}
 
@@ -172,7 +172,7 @@ def boxes_on_axes(
         "axes": [_axis(space.attributes[axis]) for axis in chosen],
         "boxes": [
             {
-                "subscription": index.name(boxes.ids[int(boxes.owner[box])].as_py()),
+                "subscription": index.ids[boxes.ids[int(boxes.owner[box])].as_py()],
                 "x": _bounds(space, chosen[0], boxes, box),
                 "y": _bounds(space, chosen[1], boxes, box),
             }

@@ -53,7 +53,7 @@ def shapes_of(
     features: list[dict[str, Any]] = []
     corners = done = 0
     for row in wanted[:limit].tolist():
-        subscription = index.name(int(numbers[row]))
+        subscription = index.ids[int(numbers[row])]
         for shape, negated in _shapes(place, boxes, axis, row):
             features.append(_feature(subscription, shape, negated))
             corners += _corners(shape)

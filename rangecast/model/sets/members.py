@@ -7,7 +7,7 @@ rejected. Checks come first and change nothing, so `bind` and `release` cannot f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 from rangecast.errors import DuplicateIdError, UnknownIdError, UsageError, abbreviate, did_you_mean
 from rangecast.model.attributes.base import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import id_array
+from rangecast.model.sets.ascending import AscendingRows
 
 Id = str | int
 
@@ -74,7 +75,7 @@ class Members:
         """Of all ids: `int` or `str`; `None` before the first one."""
         self._column: pa.Array | None = None
         """Ids whose rows are their places, until one of them is looked up."""
-        self._rows = {}
+        self._rows = {}  # or `AscendingRows`
 
     @classmethod
     def of(cls, ids: Any, noun: str = "subscription") -> Members:
@@ -95,10 +96,10 @@ class Members:
         return members
 
     @cached_property
-    def _rows(self) -> dict[Id, int]:
+    def _rows(self) -> dict[Id, int] | AscendingRows:
         column, self._column = self._column, None
         assert column is not None
-        return {id_: row for row, id_ in enumerate(column.to_pylist())}
+        return _rows_of(column.to_pylist(), range(len(column)))
 
     def __len__(self) -> int:
         return len(self._rows) if self._column is None else len(self._column)
@@ -140,8 +141,8 @@ class Members:
         else:
             ids = [as_id(subscription, self.noun) for subscription in subscriptions]
             self.check_kinds(ids)
-        known = next((id_ for id_ in ids if id_ in self._rows), None)
-        if known is not None:
+        if not self._none_known(ids):
+            known = next(id_ for id_ in ids if id_ in self._rows)
             raise DuplicateIdError(f"{self.noun} {known!r} already exists; nothing was added")
         _check_distinct(ids, "added")
         return ids
@@ -165,7 +166,17 @@ class Members:
         if ids:
             self.check_kind(ids[0])
         _check_distinct(ids, "changed")
+        if self._none_known(ids):
+            return ids, [None] * len(ids)
         return ids, [self._rows.get(id_) for id_ in ids]
+
+    def _none_known(self, ids: list[Id]) -> bool:
+        """Return whether no id, of the right type, is a member."""
+        if not ids or not len(self):
+            return True
+        if isinstance(self._rows, AscendingRows):
+            return self._rows.none_known(ids)  # type: ignore[arg-type]
+        return self._rows.keys().isdisjoint(ids)
 
     def row(self, subscription: Any) -> int:
         """Return the row of a member."""
@@ -185,14 +196,21 @@ class Members:
 
     def bind(self, new: Id, row: int) -> None:
         """Bind a validated id to a row; an existing member is rebound."""
-        self.kind = type(new)
-        self._rows[new] = row
+        self.bind_many([new], (row,))
 
-    def bind_many(self, ids: list[Id], rows: Iterable[int]) -> None:
+    def bind_many(self, ids: list[Id], rows: Sequence[int]) -> None:
         """Bind validated ids to rows."""
-        if ids:
-            self.kind = type(ids[0])
-            self._rows.update(zip(ids, rows, strict=True))
+        if not ids:
+            return
+        self.kind = type(ids[0])
+        if not len(self):
+            self._rows = _rows_of(ids, rows)
+            return
+        if isinstance(self._rows, AscendingRows):
+            if self._rows.update(ids, rows):  # type: ignore[arg-type]
+                return
+            self._rows = dict(self._rows.items())
+        self._rows.update(zip(ids, rows, strict=True))
 
     def release(self, subscription: Any) -> int:
         """Remove a member; return its row."""
@@ -239,6 +257,14 @@ class Members:
         """Reject an id of another type than the members."""
         if self.kind is not None and type(new) is not self.kind:
             raise UsageError(_one_kind(f"{new!r}, but this set's are {self._kinds}"))
+
+
+def _rows_of(ids: list[Id], rows: Sequence[int]) -> dict[Id, int] | AscendingRows:
+    """Return a mapping from ids of one type to rows."""
+    ascending = AscendingRows()
+    if isinstance(ids[0], int) and ascending.update(ids, rows):  # type: ignore[arg-type]
+        return ascending
+    return dict(zip(ids, rows, strict=True))
 
 
 def _check_distinct(ids: list[Id], done: str) -> None:

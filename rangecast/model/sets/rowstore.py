@@ -281,6 +281,6 @@ def _grown(array: AnyArray, used: int, more: int) -> AnyArray:
     """Return an array with capacity for more, copied if necessary; readers keep the old one."""
     if used + more <= len(array):
         return array
-    larger = np.zeros((max(used + more, 2 * used, 64), *array.shape[1:]), array.dtype)
+    larger = np.zeros((max(used + more, used + used // 4, 64), *array.shape[1:]), array.dtype)
     larger[:used] = array[:used]
     return larger

@@ -17,6 +17,9 @@ from rangecast.server.state.edits import NEVER, PutConsumer
 NO_CONSUMER = -1
 """The consumer of a subscription that has none."""
 
+NO_WEIGHTS: dict[str, float] = {}
+"""Weights of a subscription without any: one object for all of them, never changed."""
+
 
 class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
     """One version of a subscription, valid from one edit to the next."""

@@ -40,6 +40,7 @@ from rangecast.server.state.edits import (
 )
 from rangecast.server.state.entries import (
     NO_CONSUMER,
+    NO_WEIGHTS,
     AnyChange,
     Change,
     Consumer,
@@ -267,7 +268,7 @@ class Registry:
                 seq,
                 NEVER,
                 edit.score,
-                edit.weights,
+                edit.weights or NO_WEIGHTS,
                 edit.expires,
                 edit.is_integer,
                 edit.track,

@@ -32,7 +32,15 @@ from rangecast.server.security.private_folder import FOLDER, tighten
 from rangecast.server.state.boards import BoardEntry, Interest, PlacedObject
 from rangecast.server.state.dedup import Deduplicator, PreviousRequest
 from rangecast.server.state.edits import NEVER, PutBoard, PutBroker
-from rangecast.server.state.entries import Consumer, DeadLetter, Epoch, SpaceEntry, Token, Version
+from rangecast.server.state.entries import (
+    NO_WEIGHTS,
+    Consumer,
+    DeadLetter,
+    Epoch,
+    SpaceEntry,
+    Token,
+    Version,
+)
 from rangecast.server.state.registry import Registry
 from rangecast.server.state.retained import RetainedBytes
 from rangecast.server.state.space_index import SpaceIndex
@@ -320,6 +328,8 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
     for item in state.spaces:
         space = loaded[f"space-{item.number}"].space
         live = {version.name: version for version in item.live}
+        for version in item.live:
+            version.weights = version.weights or NO_WEIGHTS
         entry = SpaceEntry(
             item.tenant,
             item.name,

@@ -56,8 +56,8 @@ class SpaceIndex:
         """The consumer that gets the matches of each subscription, by number."""
         self.scores: F64 = np.zeros(1024)
         """By number."""
-        self.names: list[bytes] = []
-        """The id of each subscription as JSON, by number."""
+        self.ids: list[Id] = []
+        """By number."""
         self._note(entry.live.values())
 
     def match(self, points: F64, device: DeviceCopies | None = None) -> BatchMatches:
@@ -70,11 +70,6 @@ class SpaceIndex:
         """Yield the matches of points in pieces, each with its number of points."""
         for _, some in matched_in_pieces(self.engine, points, device):
             yield len(some), BatchMatches.of(some)
-
-    def name(self, number: int) -> Id:
-        """Return the id of a subscription."""
-        id_: Id = msgspec.json.decode(self.names[number])
-        return id_
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Apply changes to the index; no event is matched in between."""
@@ -141,7 +136,7 @@ class SpaceIndex:
         return bounds_of([edit.filter for edit in change.put], space)
 
     def _note(self, versions: Collection[Version]) -> None:
-        """Record the consumers, scores and names of subscriptions."""
+        """Record the consumers, scores and ids of subscriptions."""
         if not versions:
             return
         numbers = [version.number for version in versions]
@@ -155,13 +150,13 @@ class SpaceIndex:
             version.consumer if version.track is None else NO_CONSUMER for version in versions
         ]
         self.scores[numbers] = [version.score for version in versions]
-        names = [_encode(version.id) for version in versions]
-        if numbers == list(range(len(self.names), least)):  # all are new
-            self.names += names
+        ids = [version.id for version in versions]
+        if numbers == list(range(len(self.ids), least)):  # all are new
+            self.ids += ids
             return
-        self.names += [b""] * (least - len(self.names))
-        for number, name in zip(numbers, names, strict=True):
-            self.names[number] = name
+        self.ids += [""] * (least - len(self.ids))
+        for number, id_ in zip(numbers, ids, strict=True):
+            self.ids[number] = id_
 
 
 def _settled(change: Change, space: Space) -> Filter | None:
@@ -223,7 +218,7 @@ class History:
     def __init__(self, space: Space):
         self.engine = Engine(space)
         self._versions: list[Version] = []
-        self._names: list[bytes] = []
+        self._ids: list[Id] = []
         self._numbers: I64 = np.zeros(0, np.int64)
         self._scores: F64 = np.zeros(0)
         self._born: I64 = np.zeros(0, np.int64)
@@ -241,7 +236,7 @@ class History:
         numbers = range(begin, begin + len(fresh))
         self.engine.subscribe_many(version_boxes(space, fresh, bounds, numbers))
         self._versions += fresh
-        self._names += [_encode(edit.id) for edit in fresh]
+        self._ids += [edit.id for edit in fresh]
         self._numbers = np.array([version.number for version in self._versions], np.int64)
         self._scores = np.array([version.score for version in self._versions])
         self._born = np.array([version.born for version in self._versions], np.int64)
@@ -271,10 +266,10 @@ class History:
         rows, events = rows[alive], events[alive]
         order = by_event(events, self._numbers[rows], self._scores[rows], best)
         rows, events = rows[order], events[order]
-        names = [self._names[row] for row in rows.tolist()]
+        listed = [self._ids[row] for row in rows.tolist()]
         starts = np.flatnonzero(np.diff(events, prepend=-1))
         scores = np.maximum.reduceat(self._scores[rows], starts) if len(rows) else self._scores[:0]
-        for (index, ids), score in zip(grouped(events, names, best), scores.tolist(), strict=True):
+        for (index, ids), score in zip(grouped(events, listed, best), scores.tolist(), strict=True):
             yield index, ids, score
 
 
@@ -304,11 +299,11 @@ def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:
     return np.lexsort(keys)
 
 
-def grouped(events: I64, names: list[bytes], best: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield each event once, with its names joined; with `best`, only the first few."""
+def grouped(events: I64, ids: list[Id], best: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield each event once, with its ids as JSON; with `best`, only the first few."""
     ends = [*(np.flatnonzero(np.diff(events)) + 1).tolist(), len(events)]
     begin = 0
     for end in ends if len(events) else ():
-        some = names[begin : min(end, begin + best) if best else end]
-        yield int(events[begin]), b",".join(some)
+        some = ids[begin : min(end, begin + best) if best else end]
+        yield int(events[begin]), _encode(some)[1:-1]
         begin = end

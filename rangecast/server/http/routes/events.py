@@ -128,7 +128,7 @@ async def rank(
         if k * len(points) > MAX_PAIRS:
             raise _too_many(f"k is {k:,}, of {len(points):,} events")
         return [
-            [{"subscription": index.name(int(number)), "score": score} for number, score in point]
+            [{"subscription": index.ids[int(number)], "score": score} for number, score in point]
             for point in index.engine.rank_points(points, k, **options)
         ]
 
