@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import time
@@ -18,6 +19,7 @@ logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
 """Edits after which a snapshot is written, so that a start is quick."""
 _PAUSE = 0.5
+_libc = ctypes.CDLL(None)
 _AGAIN = 30.0
 """Seconds after which a snapshot that could not be written is tried again."""
 
@@ -39,6 +41,8 @@ class Maintenance:
         self._ending = threading.Event()
         self._no_snapshot_until = 0.0
         """After one has failed, by the monotonic clock."""
+        self._rebuilds = 0
+        """Rebuilds of indexes so far, when memory was last released."""
         self._thread = threading.Thread(target=self._run, name="rangecast-maintenance", daemon=True)
 
     def start(self) -> None:
@@ -66,6 +70,7 @@ class Maintenance:
                 self._expire()
                 self._pass_time()
                 self.run_once()
+                self._release_memory()
             except Exception:
                 logger.exception("maintenance failed; retrying")
 
@@ -100,6 +105,18 @@ class Maintenance:
             if behind is not None and tracks.is_due(core.clock.now() - behind):
                 entry, moment = tracks.entry, core.clock.now() - behind
                 core.pipeline.submit(Edits([AdvanceTracks(entry.tenant, entry.name, moment)]))
+
+    def _release_memory(self) -> None:
+        """Return freed memory to the system, if indexes were rebuilt since the last time.
+
+        glibc keeps the blocks that a rebuild and the requests before it used: a fifth to a third of
+        the memory of a server after many edits.
+        """
+        rebuilds = sum(index.engine.rebuild_count for index in list(self._core.indexes.values()))
+        if rebuilds != self._rebuilds:
+            self._rebuilds = rebuilds
+            if hasattr(_libc, "malloc_trim"):
+                _libc.malloc_trim(0)
 
     def run_once(self) -> None:
         """Write a snapshot if it is due, and apply retention."""

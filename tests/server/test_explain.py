@@ -50,7 +50,7 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
         point = encode_event(event, space)
         explained = [explain_match(space, boxes, row, point, event) for row in range(boxes.rows)]
         lacks = {
-            index.name(one.subscription): sum(not line.holds for line in one.boxes[one.nearest])
+            index.ids[one.subscription]: sum(not line.holds for line in one.boxes[one.nearest])
             for one in explained
         }
         found = explain.recipients(index, explain.ExplainQuery(event), nearest=12)
@@ -80,7 +80,7 @@ def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
     boxes = index.engine.boxes()
     arrival = np.arange(boxes.rows)
     expected = earliest_coverers(boxes, arrival, boxes, arrival).tolist()
-    names = [index.name(number) for number in boxes.ids.to_pylist()]
+    names = [index.ids[number] for number in boxes.ids.to_pylist()]
     found = [
         explain.find_covering(
             index, Filter.parse(index.entry.live[name].filter, MADE.space), number
@@ -103,7 +103,7 @@ def test_a_large_set_is_looked_at_in_part(
     index: SpaceIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explain, "MAX_EXAMINED", 10)
-    first = [index.name(number) for number in index.engine.boxes(10).ids.to_pylist()]
+    first = [index.ids[number] for number in index.engine.boxes(10).ids.to_pylist()]
     found = explain.recipients(index, explain.ExplainQuery(EVENTS[0]), nearest=50)
     assert (found["looked_at"], found["subscriptions"]) == (10, len(index.engine))
     assert {one["subscription"] for one in found["nearest"]} <= {*first}
@@ -143,7 +143,7 @@ def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex
         one for one in EVENTS if explain.recipients(index, explain.ExplainQuery(one))["count"] > 1
     )
     before = explain.recipients(index, explain.ExplainQuery(event))
-    numbers = {index.name(one): one for one in index.engine.boxes().ids.to_pylist()}
+    numbers = {index.ids[one]: one for one in index.engine.boxes().ids.to_pylist()}
     passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
     found = explain.recipients(index, explain.ExplainQuery(event), passing)
     assert found["matches"] == before["matches"][1:]
