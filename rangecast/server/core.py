@@ -46,6 +46,8 @@ from rangecast.server.state.edits import (
     as_run,
 )
 from rangecast.server.state.entries import AnyChange, Consumer, Read, SpaceEntry
+from rangecast.server.state.history.base import Bases
+from rangecast.server.state.history.histories import Histories
 from rangecast.server.state.lineage import Lineage, LostPositionError
 from rangecast.server.state.quotas import INLINE_LENGTH, Quotas
 from rangecast.server.state.registry import Name, RequestError
@@ -128,6 +130,10 @@ class Core:
         self.clock = self.pipeline.clock
         self.pipeline.is_full = isinstance(self.log, SqliteLog) and not self.log.has_space
         self.lineage = Lineage(self.log.epoch, self.registry)
+        self._bases = Bases(self.log, self.folder, self._chain_at)
+        self.histories = Histories(
+            self.log, self._bases, self.lineage, lambda: self.pipeline.durable
+        )
 
     # ---- starting and stopping
 
@@ -158,6 +164,8 @@ class Core:
         with self._copying:
             self._is_closed = True
         self._reading.shutdown(wait=False)
+        if hasattr(self, "histories"):  # not if the state couldn't be recovered
+            self.histories.close()
         self.log.close()
         if self._lock is not None:
             self._lock.close()
@@ -308,6 +316,8 @@ class Core:
 
     def drop(self, upto: int) -> None:
         """Drop the log up to a seq, and the state that only that part needs."""
+        spaces = {name: entry.space for name, entry in list(self.registry.spaces.items())}
+        self._bases.keep(upto, spaces)
         self.log.drop(upto)
         with self._copying:
             self.pipeline.quiesced(lambda: self.registry.forget(self.log.first))

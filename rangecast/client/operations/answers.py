@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rangecast.client.operations.calls import Calls
 from rangecast.client.operations.event_parts import EventParts, checked_event
 from rangecast.client.operations.requests import Call
 from rangecast.client.results import explanation, matches_of, rankings_of
-from rangecast.errors import RangecastError
+from rangecast.errors import RangecastError, UsageError
 from rangecast.kernels.arrays import I64
 from rangecast.model.explain import Explanation
 from rangecast.model.io.kept_columns import as_names
@@ -23,6 +24,9 @@ from rangecast.rank.scores.combine import Combine
 from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, write_tolerances
 from rangecast.results import Matches, Rankings
 
+AsOf = int | str | datetime
+"""A seq; a position, or a timestamp as text; a time with a zone."""
+
 
 def match(
     client: Calls,
@@ -30,14 +34,17 @@ def match(
     *,
     ignore_unknown: bool = False,
     nan: str = "error",
+    as_of: AsOf | None = None,
 ) -> Operation[list[Id]]:
     """Return the subscriptions that match one event, in order of arrival; it isn't published.
 
     ignore_unknown   ignore fields that are not attributes of the space
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
+    as_of            answer with the subscriptions as they were at a seq, a position, or a time with
+                     a zone
     """
     parts = EventParts([checked_event(event)], nan)
-    answers = yield from _matched(client, parts, ignore_unknown)
+    answers = yield from _matched(client, parts, ignore_unknown, as_of)
     if isinstance(answers[0], RangecastError):
         raise answers[0]
     ids: list[Id] = answers[0]
@@ -52,6 +59,7 @@ def match_many(
     nan: str = "error",
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
+    as_of: AsOf | None = None,
 ) -> Operation[Matches]:
     """Return the subscriptions that match each event; they aren't published.
 
@@ -62,9 +70,10 @@ def match_many(
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
     id               the column of the ids of events, if it isn't `id`
     keep             columns of events that `table()` of the result has, too
+    as_of            as in `match`
     """
     parts = yield from _parts(client, events, nan, id, keep)
-    answers = yield from _matched(client, parts, ignore_unknown, is_strict=True)
+    answers = yield from _matched(client, parts, ignore_unknown, as_of, is_strict=True)
     return matches_of(answers, parts.labels())
 
 
@@ -88,13 +97,16 @@ def match_each(
     *,
     ignore_unknown: bool = False,
     nan: str = "error",
+    as_of: AsOf | None = None,
 ) -> Operation[list[list[Id] | RangecastError]]:
     """Return the subscriptions that match each event, or the error of a rejected event.
 
     A rejected event doesn't affect the others. The options are those of `match`.
     """
     parts = EventParts(list(events), nan, one_by_one=True)
-    answers: list[list[Id] | RangecastError] = yield from _matched(client, parts, ignore_unknown)
+    answers: list[list[Id] | RangecastError] = yield from _matched(
+        client, parts, ignore_unknown, as_of
+    )
     return answers
 
 
@@ -104,13 +116,14 @@ def count(
     *,
     ignore_unknown: bool = False,
     nan: str = "error",
+    as_of: AsOf | None = None,
 ) -> Operation[int]:
     """Return the number of subscriptions that match one event, without listing them.
 
     The event isn't published. The options are those of `match`.
     """
     parts = EventParts([checked_event(event)], nan)
-    answers = yield from _counted(client, parts, ignore_unknown, is_strict=False)
+    answers = yield from _counted(client, parts, ignore_unknown, as_of, is_strict=False)
     if isinstance(answers[0], RangecastError):
         raise answers[0]
     return int(answers[0])
@@ -122,25 +135,50 @@ def count_many(
     *,
     ignore_unknown: bool = False,
     nan: str = "error",
+    as_of: AsOf | None = None,
 ) -> Operation[I64]:
     """Return the number of matching subscriptions per event; `events` is as in `match_many`."""
     parts = EventParts(events, nan)
-    answers = yield from _counted(client, parts, ignore_unknown, is_strict=True)
+    answers = yield from _counted(client, parts, ignore_unknown, as_of, is_strict=True)
     return np.array(answers, np.int64)
 
 
 def _matched(
-    client: Calls, parts: EventParts, ignore_unknown: bool, *, is_strict: bool = False
+    client: Calls,
+    parts: EventParts,
+    ignore_unknown: bool,
+    as_of: AsOf | None,
+    *,
+    is_strict: bool = False,
 ) -> Operation[list[Any]]:
-    options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
+    options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown), **_as_of(as_of)}
     return (yield from _answers(client, parts, ("match", "matches"), options, is_strict=is_strict))
 
 
 def _counted(
-    client: Calls, parts: EventParts, ignore_unknown: bool, *, is_strict: bool
+    client: Calls,
+    parts: EventParts,
+    ignore_unknown: bool,
+    as_of: AsOf | None,
+    *,
+    is_strict: bool,
 ) -> Operation[list[Any]]:
-    options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
+    options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown), **_as_of(as_of)}
     return (yield from _answers(client, parts, ("count", "counts"), options, is_strict=is_strict))
+
+
+def _as_of(as_of: AsOf | None) -> dict[str, str]:
+    """Return the parameter of a request for an earlier seq or time."""
+    if as_of is None:
+        return {}
+    if isinstance(as_of, datetime):
+        if as_of.tzinfo is None:
+            raise UsageError(
+                f"as_of must be a time with a zone; given: {as_of!r}\n"
+                "  hint: datetime.now(UTC), or as_of.astimezone() for a local time"
+            )
+        return {"as_of": as_of.isoformat()}
+    return {"as_of": as_of if isinstance(as_of, str) else str(check_integer("as_of", as_of, 0))}
 
 
 def _answers(
@@ -174,13 +212,14 @@ def rank(
     tolerances: Tolerances | None = None,
     ignore_unknown: bool = False,
     nan: str = "error",
+    as_of: AsOf | None = None,
 ) -> Operation[list[tuple[Id, float]]]:
     """Return the k best subscriptions of one event and their scores, best first.
 
     The options are those of `rank_many`.
     """
     parts = EventParts([checked_event(event)], nan)
-    options = _rank_options(k, relaxed, combine, tolerances, ignore_unknown)
+    options = _rank_options(k, relaxed, combine, tolerances, ignore_unknown) | _as_of(as_of)
     answers = yield from _ranked(client, parts, options, is_strict=False)
     if isinstance(answers[0], RangecastError):
         raise answers[0]
@@ -200,6 +239,7 @@ def rank_many(
     nan: str = "error",
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
+    as_of: AsOf | None = None,
 ) -> Operation[Rankings]:
     """Return the k best subscriptions of each event. Takes events as `match_many` does.
 
@@ -212,8 +252,9 @@ def rank_many(
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
     id               the column of the ids of events, if it isn't `id`
     keep             columns of events that `table()` of the result has, too
+    as_of            as in `match`
     """
-    options = _rank_options(k, relaxed, combine, tolerances, ignore_unknown)
+    options = _rank_options(k, relaxed, combine, tolerances, ignore_unknown) | _as_of(as_of)
     parts = yield from _parts(client, events, nan, id, keep)
     answers = yield from _ranked(client, parts, options, is_strict=True)
     return rankings_of(answers, parts.labels())

@@ -21,6 +21,7 @@ from rangecast.errors import (
 )
 from rangecast.server.delivery.messages import PositionError
 from rangecast.server.log.base import LogError, LogFullError
+from rangecast.server.state.history.histories import DroppedSeqError
 from rangecast.server.state.lineage import LostPositionError
 from rangecast.server.state.registry import RequestError
 
@@ -71,6 +72,8 @@ def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
         more["span"] = error.span
     if isinstance(error, LostPositionError):
         more = {"gap": {"after": error.given[:80], "upto": error.upto, "reason": "history"}}
+    if isinstance(error, DroppedSeqError):
+        more = {"earliest": error.earliest}
     return problem(status_of(error), for_interface(str(error), "http"), error.code, **more)
 
 

@@ -4,6 +4,7 @@
     data/snapshot-<seq>/space-<n>/     boxes of a space's subscriptions
     data/snapshot-<seq>/tracks-<n>/    tracked objects of a space
     data/snapshot-<seq>/sums.json      checksums of these files
+    data/history-<seq>/                the same without boxes and tracks: see `history.base`
 
 Snapshots are written atomically. A damaged one isn't used: an earlier snapshot, or the log from its
 beginning, is used instead.
@@ -41,7 +42,7 @@ from rangecast.server.state.entries import (
     Token,
     Version,
 )
-from rangecast.server.state.registry import Registry
+from rangecast.server.state.registry import Name, Registry
 from rangecast.server.state.retained import RetainedBytes
 from rangecast.server.state.space_index import SpaceIndex
 from rangecast.server.state.tracks.spaces import SavedTracks, SpaceTracks, Tracks
@@ -53,7 +54,9 @@ VERSION = 1
 _STATE, _SUMS = "state.json", "sums.json"
 KEPT = 2
 """Snapshots that stay: the newest, and one before it."""
-_NAME = re.compile(r"snapshot-(\d{20})")
+SNAPSHOT, BASE = "snapshot", "history"
+"""Kinds of folders, which their names begin with."""
+_NAME = re.compile(r"(\w+)-(\d{20})")
 
 
 class _Space(msgspec.Struct, array_like=True):
@@ -202,9 +205,9 @@ class SnapshotState:
     def _notices(self, space: int) -> dict[str, Any] | None:
         return self._tracks[space].notices if space in self._tracks else None
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, kind: str = SNAPSHOT, kept: int = KEPT) -> None:
         """Write a snapshot, and delete older ones."""
-        target = folder / f"snapshot-{self.seq:020}"
+        target = path_of(folder, self.seq, kind)
         partial = folder / f".{target.name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         try:
@@ -225,8 +228,8 @@ class SnapshotState:
             sync_folder(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        for seq in snapshots(folder)[:-KEPT]:
-            shutil.rmtree(folder / f"snapshot-{seq:020}", ignore_errors=True)
+        for seq in snapshots(folder, kind)[:-kept]:
+            shutil.rmtree(path_of(folder, seq, kind), ignore_errors=True)
 
 
 def _fields(entry: SpaceEntry) -> tuple[str, str, int, int, int]:
@@ -253,10 +256,58 @@ def _board_entry(board: _Board) -> BoardEntry:
     return BoardEntry(board.made, board.since, objects, live)
 
 
-def snapshots(folder: Path) -> list[int]:
+def path_of(folder: Path, seq: int, kind: str = SNAPSHOT) -> Path:
+    """Return the folder of a snapshot."""
+    return folder / f"{kind}-{seq:020}"
+
+
+def snapshots(folder: Path, kind: str = SNAPSHOT) -> list[int]:
     """Return the seqs of the snapshots in a folder, ascending."""
     names = (_NAME.fullmatch(path.name) for path in folder.iterdir())
-    return sorted(int(match[1]) for match in names if match)
+    return sorted(int(match[2]) for match in names if match and match[1] == kind)
+
+
+def state_of(path: Path) -> State:
+    """Return the state of a snapshot, without boxes; reject a damaged one."""
+    try:
+        text = (path / _STATE).read_bytes()
+        _check_sums(path, text)
+        return _state(path, text)
+    except (OSError, msgspec.DecodeError) as error:
+        raise SnapshotError(f"{path}: can't be read: {error}") from None
+
+
+def registry_of(state: State, spaces: Mapping[Name, Space]) -> Registry:
+    """Return the subscriptions of some spaces, and their consumers."""
+    registry, owned = Registry(), dict[int, list[Version]]()
+    for name, space in spaces.items():
+        registry.spaces[name] = SpaceEntry(*name, len(registry.spaces), space, 0)
+    for item in state.spaces:
+        if (entry := registry.spaces.get((item.tenant, item.name))) is None:
+            continue
+        live = {version.name: version for version in item.live}
+        new = SpaceEntry(
+            item.tenant, item.name, entry.number, entry.space, item.since, live, item.next_number
+        )
+        registry.spaces[item.tenant, item.name] = new
+        registry.counts[item.tenant] = registry.counts.get(item.tenant, 0) + len(live)
+        for version in item.live:
+            owned.setdefault(version.consumer, []).append(version)
+    registry.numbered = [None] * state.consumer_count
+    for given in state.consumers:
+        if given.source in registry.spaces:
+            consumer = Consumer(
+                given.tenant,
+                given.name,
+                given.number,
+                registry.spaces[given.source],
+                given.since,
+                given.cursor,
+                versions=owned.get(given.number, []),
+            )
+            registry.consumers[given.tenant, given.name] = consumer
+            registry.numbered[given.number] = consumer
+    return registry
 
 
 Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator, Tracks]
@@ -264,7 +315,7 @@ Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator, Tracks]
 
 def opened(folder: Path, seq: int) -> Opened:
     """Return the state of a snapshot; reject a damaged one."""
-    path = folder / f"snapshot-{seq:020}"
+    path = path_of(folder, seq)
     try:
         text = (path / _STATE).read_bytes()
         _check_sums(path, text)

@@ -97,6 +97,14 @@ class SpaceIndex:
             boxes = version_boxes(self.engine.space, put, self._bounds(changes))
             self.engine.upsert_many(boxes if len(places) == len(put) else boxes.take(places))
 
+    def move(self, gone: Sequence[Version], put: Sequence[Version], bounds: Bounds) -> None:
+        """Remove versions, then add others, with their boxes."""
+        if gone:
+            self.engine.unsubscribe_many([version.number for version in gone])
+        if put:
+            self._note(put)
+            self.engine.subscribe_many(version_boxes(self.engine.space, put, bounds))
+
     def _rebuild_index(self) -> None:
         """Rebuild the index after the space has changed: filters have new boxes."""
         self.engine = Engine(self.entry.space)

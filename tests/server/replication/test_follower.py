@@ -27,6 +27,9 @@ def test_a_follower_has_everything_and_takes_over(tmp_path: Path) -> None:
     with Client(first.url, space="market") as leader:
         leader.put_consumer("all")
         leader.upsert_many([{**row, "consumer": "all"} for row in SUBSCRIPTIONS])
+        before = leader.status()["durable_seq"]
+        earlier = list(leader.match_many(EVENTS))
+        leader.unsubscribe_many([row["id"] for row in SUBSCRIPTIONS[:20]])
         leader.publish(EVENTS[:50])
         options = {"data": tmp_path / "second", "spaces": {}, "follow": first.url}
         second = Served(**options)
@@ -35,6 +38,7 @@ def test_a_follower_has_everything_and_takes_over(tmp_path: Path) -> None:
             expected = list(leader.match_many(EVENTS))
             wait_for(follower, leader.status()["durable_seq"])
             assert list(follower.match_many(EVENTS)) == expected
+            assert list(follower.match_many(EVENTS, as_of=before)) == earlier != expected
             assert follower.messages("all", limit=5000) == leader.messages("all", limit=5000)
             for write in (
                 lambda: follower.publish(EVENTS[:1]),
@@ -56,6 +60,7 @@ def test_a_follower_has_everything_and_takes_over(tmp_path: Path) -> None:
     with Client(second.url, space="market") as client:
         again = client.messages("all", limit=5000)
         assert again.items[: len(page.items)] == page.items
+        assert list(client.match_many(EVENTS, as_of=before)) == earlier
         assert client.publish(EVENTS[120:]).accepted == len(EVENTS) - 120
     second.stop()
 

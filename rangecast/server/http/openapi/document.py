@@ -17,6 +17,7 @@ _ERRORS = {
     403: "The token or a limit of the tenant doesn't allow this.",
     404: "There is no such space, subscription, consumer or board.",
     409: "The request conflicts with the current state.",
+    410: "The log from then on was dropped: `earliest` is the first seq that can be asked about.",
     412: "A precondition of a header isn't met.",
     413: "The body is too large.",
     415: "The content type isn't supported.",
@@ -91,12 +92,15 @@ def _operation(
             "required": True,
             "content": {body.media: _content(body) for body in operation.bodies},
         }
+    statuses = _READING if method == "get" else _WRITING
+    if "as_of" in operation.query:
+        statuses = (*statuses, 410)
     made["responses"] = {
         str(operation.status): {
             "description": _about(operation),
             "content": {operation.answer.media: _content(operation.answer)},
         },
-        **({} if path in _OPEN else _problems(_READING if method == "get" else _WRITING)),
+        **({} if path in _OPEN else _problems(statuses)),
     }
     if operation.answer.schema in _RESULTS:
         either = {"anyOf": [ref("Problem"), operation.answer.schema]}

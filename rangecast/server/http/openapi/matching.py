@@ -89,6 +89,13 @@ _EVENT_BODIES = (
     ),
     Body(BINARY | {"description": "An Arrow IPC stream with a column per attribute."}, media=ARROW),
 )
+_AS_OF = {
+    "as_of": text(
+        "Answer with the subscriptions as they were at a seq, a position or a time: a timestamp "
+        "with a zone.",
+        examples=["42", "1f0c5a2e:42", "2026-01-31T09:30:00Z"],
+    )
+}
 _UNKNOWN = {"ignore_unknown": flag("Fields that are not attributes are kept, not rejected.")}
 _WAIT = {
     "wait": text(
@@ -285,7 +292,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Return the subscriptions that match events",
         Body(ref("Matches"), {"matches": [["cheap"]], "rejected": []}),
         _EVENT_BODIES,
-        query=_UNKNOWN,
+        query=_UNKNOWN | _AS_OF,
     ),
     ("post", "/v1/spaces/{space}/events:count"): Operation(
         "countMatches",
@@ -293,7 +300,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Return the number of subscriptions that match events",
         Body(ref("Counts"), {"counts": [1], "rejected": []}),
         _EVENT_BODIES,
-        query=_UNKNOWN,
+        query=_UNKNOWN | _AS_OF,
     ),
     ("post", "/v1/spaces/{space}/events:rank"): Operation(
         "rankEvents",
@@ -317,6 +324,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
                 "in part, as ATTRIBUTE=NUMBER; seconds for timestamps.",
             ),
             **_UNKNOWN,
+            **_AS_OF,
         },
     ),
     ("post", "/v1/spaces/{space}/why"): Operation(

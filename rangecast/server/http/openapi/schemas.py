@@ -49,6 +49,7 @@ SCHEMAS: dict[str, Schema] = {
             "reason": text("Of a filter: the error, in one line."),
             "hint": text("Of a filter: how to correct it."),
             "span": listed(whole(), "Of a filter: start and end of the error."),
+            "earliest": whole("Of a dropped part of the log: the first seq that is known."),
         },
         type=text(),
         title=text("The name of the status."),

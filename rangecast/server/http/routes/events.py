@@ -84,24 +84,32 @@ async def publish(
 
 
 @router.post("/{space}/events:match")
-async def match(request: Request, space: str, ignore_unknown: bool = False) -> Response:
-    """Return the subscriptions that match each event, up to 1,000,000 in all; nothing is stored."""
-    device = request.app.state.core.device
+async def match(
+    request: Request, space: str, ignore_unknown: bool = False, as_of: str = ""
+) -> Response:
+    """Return the subscriptions that match each event, up to 1,000,000 in all; nothing is stored.
+
+    `as_of`: a seq, a position or a timestamp with a zone: match with the subscriptions as they were
+    then.
+    """
+    device = None if as_of else request.app.state.core.device  # it has copies of current indexes
 
     def matches(index: SpaceIndex, points: F64) -> list[Any]:
         return _matches(index, points, device)
 
-    return await _answer(request, space, "matches", matches, ignore_unknown=ignore_unknown)
+    return await _answer(request, space, ("matches", matches), as_of, ignore_unknown=ignore_unknown)
 
 
 @router.post("/{space}/events:count")
-async def count(request: Request, space: str, ignore_unknown: bool = False) -> Response:
+async def count(
+    request: Request, space: str, ignore_unknown: bool = False, as_of: str = ""
+) -> Response:
     """Return the number of subscriptions that match each event; nothing is stored."""
 
     def counts(index: SpaceIndex, points: F64) -> list[Any]:
         return list(map(int, index.engine.count_points(points)))
 
-    return await _answer(request, space, "counts", counts, ignore_unknown=ignore_unknown)
+    return await _answer(request, space, ("counts", counts), as_of, ignore_unknown=ignore_unknown)
 
 
 @router.post("/{space}/events:rank")
@@ -113,6 +121,7 @@ async def rank(
     combine: str = "sum",
     tolerance: Annotated[list[str], Query()] = [],  # noqa: B006
     ignore_unknown: bool = False,
+    as_of: str = "",
 ) -> Response:
     """Return the top k subscriptions of each event, with their scores; nothing is stored.
 
@@ -132,26 +141,30 @@ async def rank(
             for point in index.engine.rank_points(points, k, **options)
         ]
 
-    return await _answer(request, space, "best", best, ignore_unknown=ignore_unknown)
+    return await _answer(request, space, ("best", best), as_of, ignore_unknown=ignore_unknown)
 
 
 async def _answer(
     request: Request,
     space: str,
-    name: str,
-    answer: Callable[[SpaceIndex, F64], list[Any]],
+    answer: tuple[str, Callable[[SpaceIndex, F64], list[Any]]],
+    as_of: str,
     *,
     ignore_unknown: bool,
 ) -> Response:
-    """Answer the events of a body, which aren't published; `name` has one result per event."""
+    """Answer the events of a body, which aren't published.
+
+    answer   the field of the response, and a function that returns one result per event
+    """
     caller = allowed(request, "read")
     core: Core = request.app.state.core
     entry = core.registry.space(caller.tenant, space)
+    when = core.histories.read(as_of, core.clock.now()) if as_of else None
     body, headers = await read_body(request), request.headers
+    name, results = answer
 
-    def work() -> bytes:
+    def work(index: SpaceIndex) -> bytes:
         lines, form = lines_of(headers, body)
-        index = core.indexes[entry.number]
         known, tracked = index.engine.space, track_columns(entry.track)
         events, rejected = encoded(
             lines, known, ignore_unknown=ignore_unknown, form=form, tracked=tracked
@@ -165,9 +178,13 @@ async def _answer(
             for row, reason in rejected
         ]
         points = events.points_in(index.engine.space)
-        return _encode({name: answer(index, points), "rejected": wrong})
+        return _encode({name: results(index, points), "rejected": wrong})
 
-    return Response(await asyncio.to_thread(work), media_type="application/json")
+    if when is None:
+        content = await asyncio.to_thread(work, core.indexes[entry.number])
+    else:
+        content = await asyncio.wrap_future(core.histories.answer(entry, when, work))
+    return Response(content, media_type="application/json")
 
 
 def _matches(index: SpaceIndex, points: F64, device: DeviceCopies | None) -> list[list[Id]]:
