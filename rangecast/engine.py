@@ -21,7 +21,13 @@ from rangecast.kernels.arrays import F64, I32, I64, AnyArray, has_nan
 from rangecast.liveset import LiveSet
 from rangecast.match.choose import choose
 from rangecast.match.counting.live import count_live
-from rangecast.match.live import count_on_device, match_live, match_on_device, match_one_live
+from rangecast.match.live import (
+    count_on_device,
+    match_event_live,
+    match_live,
+    match_on_device,
+    match_one_live,
+)
 from rangecast.match.result import MatchRows, joined
 from rangecast.match.terms.index import Selected, always_verified
 from rangecast.model.encoding.event_columns import EventColumns, Parts
@@ -67,8 +73,7 @@ class Engine(LiveSet):
         nan              "error": NaN in an event is rejected; "missing": it is a missing value
         """
         view = self._view  # before encoding: a string is known by then if the view needs it
-        point = self._encode_one(view, event, ignore_unknown, nan)
-        return view.lists.list(self._match_one(view, point))
+        return view.lists.list(self._match_event(view, event, ignore_unknown, nan))
 
     def match_ids(
         self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
@@ -78,8 +83,7 @@ class Engine(LiveSet):
         For thousands of ids, an array is faster than a list.
         """
         view = self._view
-        point = self._encode_one(view, event, ignore_unknown, nan)
-        return view.lists.array(self._match_one(view, point))
+        return view.lists.array(self._match_event(view, event, ignore_unknown, nan))
 
     def match_many(
         self,
@@ -162,6 +166,11 @@ class Engine(LiveSet):
             )
         return coordinates
 
+    def _match_event(self, view: View, event: Any, ignore_unknown: bool, nan: str) -> I32:
+        if self._on_device is None:
+            return match_event_live(view, self.space, event, ignore_unknown, nan)
+        return self._match_one(view, self._encode_one(view, event, ignore_unknown, nan))
+
     def _match_one(self, view: View, point: F64) -> I32:
         if self._on_device is None:
             return match_one_live(view, point)
@@ -188,6 +197,8 @@ class Engine(LiveSet):
         match; others are enumerated.
         """
         view = self._view
+        if view.reads_texts:  # the rows are enumerated
+            return len(self._match_event(view, event, ignore_unknown, nan))
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
         return int(self._count(view, point[None])[0])
 

@@ -6,7 +6,7 @@ but a bitmap with the indexes of the previous view, and are created by the first
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,9 +38,11 @@ from rangecast.match.terms.index import Selected, Terms
 from rangecast.match.tiles import Tiles
 from rangecast.match.values.index import Values
 from rangecast.match.warmup import WarmupIndex
+from rangecast.model.encoding.events import encode_apart, encode_one
 from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.shapes.verification.candidates import verify_one
-from rangecast.model.shapes.verification.places import Places
+from rangecast.model.space import Space
+from rangecast.model.text.single_text import TextReader
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
@@ -76,8 +78,8 @@ class _Prepared(NamedTuple):
     match: SingleEvent
     unsettled: list[Index]
     """Indexes that may still get faster."""
-    texts: Places | None
-    """Places that read the texts of events, if any does."""
+    texts: TextReader | None
+    """Reader of the texts of events, if any is read."""
     kept: tuple[Bundle[Any], ...]
     """Arrays that the calls read."""
 
@@ -89,13 +91,36 @@ def match_one_live(view: View, points: F64) -> I32:
     """
     if not view.single_event:
         view.single_event[:] = [_prepared(view, points.shape[1])]
-    match, unsettled, texts, _ = view.single_event[0]
-    if texts is None:
-        rows: I32 = match(points, NO_ROWS)
-    else:
-        read, alive = texts.readable_one(points)
-        rows = match(read, NO_ROWS)
-        del alive  # the texts that were read
+    prepared: _Prepared = view.single_event[0]
+    if prepared.texts is None:
+        return _match_prepared(view, prepared, points)
+    read, alive = prepared.texts.readable_one(points)
+    rows = _match_prepared(view, prepared, read)
+    del alive  # the texts that were read
+    return rows
+
+
+def match_event_live(
+    view: View, space: Space, event: Mapping[str, Any], ignore_unknown: bool, nan: str
+) -> I32:
+    """Return the live rows that match one event; texts that are read aren't stored."""
+    if not view.single_event:
+        view.single_event[:] = [_prepared(view, len(space))]
+    prepared: _Prepared = view.single_event[0]
+    if prepared.texts is not None:
+        encoded = encode_apart(event, space, prepared.texts.records, ignore_unknown, nan)
+        if encoded is not None:
+            points, texts = encoded
+            if prepared.texts.read(texts):
+                return _match_prepared(view, prepared, points)
+    options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "texts": view.reads_texts}
+    return match_one_live(view, encode_one(event, space, **options))
+
+
+def _match_prepared(view: View, prepared: _Prepared, points: F64) -> I32:
+    """Match one event, whose texts kernels can read."""
+    rows: I32 = prepared.match(points, NO_ROWS)
+    unsettled = prepared.unsettled
     if unsettled and any(_has_got_faster(index, len(rows)) for index in unsettled):
         view.single_event[:] = [_prepared(view, points.shape[1])]
     return rows
@@ -109,14 +134,14 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
     """
     calls: list[SingleEvent] = []
     unsettled: list[Index] = []
-    texts: Places | None = None
+    texts: TextReader | None = None
     needed: tuple[Bundle[Any], ...] = ()
     verified = Numbers(NO_ROWS)
     if view.verifier is not None and view.verifier.has_words:
         needed = view.verifier.bundles(view.rows.bounds, view.count)
         tables = np.concatenate([bundle.table for bundle in needed])
         verified = Numbers(NO_ROWS, tables, address_of(verify_one))
-        texts = view.verifier.places if view.verifier.places.has_texts else None
+        texts = view.verifier.places.text_reader()
     numbers, newest = verified, ALONE[1]
     if view.indexed < view.count:
         newest = _recent(view, dimensions).columns

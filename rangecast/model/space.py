@@ -101,8 +101,8 @@ class Space:
         return self.attributes[self.axis(name)]
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_places", "_encoder", "_encoder_without_texts")  # on first use
-        return {key: value for key, value in vars(self).items() if key not in made}
+        made = "_places", "_encoder"  # on first use, of encoders several
+        return {key: value for key, value in vars(self).items() if not key.startswith(made)}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Space) and self.attributes == other.attributes

@@ -56,8 +56,8 @@ KINDS = 16
 PREFIXES, SUFFIXES = KINDS, KINDS + MAX_END + 1
 SOURCE = SUFFIXES + MAX_END + 1
 """Flags of a source: kinds of terms, lengths of prefixes, lengths of suffixes."""
-_PER_BYTE = len(GRAMS) + 4
-"""Terms of a text per byte, at most."""
+_ROOM = 512
+"""Hits at first."""
 _FEW = 24
 """Numbers that are sorted by insertion."""
 _SIGNED = 52
@@ -75,8 +75,8 @@ SIGNATURE, WORD_OF, SOURCE_OF, LITERAL, BYTES = 0, 1, 2, 3, 4
 MAX_LITERAL = 16
 LENGTH = 8
 """Bits of a literal that are its length."""
-_ALL = 58
-"""Low bits of a hash that say nothing of its bit in a filter of 64 bits."""
+_EVERY, _ALL = np.full(1, ~np.uint64(0)), 58
+"""A filter that lets every term pass, and the low bits of a hash that say nothing of its bit."""
 _END = 32
 """Bits of a hit that say where the term ends in its text."""
 
@@ -153,6 +153,15 @@ def _count(counts: Any, hits: Any, first: int, last: int) -> None:
     """Count the terms of some hits."""
     for h in range(first, last):
         counts[counter(np.uint64(hits[2 * h]))] += np.uint32(1)
+
+
+@jit
+def _max_terms(flags: Any, size: int) -> int:
+    """Return how many terms a text has at most, and one more."""
+    kinds = 0
+    for kind in range(KINDS):
+        kinds += flags[kind]
+    return kinds * (size + 1) + 1
 
 
 @jit
@@ -315,16 +324,15 @@ def search(
     p = pointers(opened(programs_table, Programs))
     here, d = pointer(points, 0), points.shape[1]
     records = np.zeros(len(postings.source_of), np.int64)
-    hits, words = np.empty(256, np.int64), np.empty(64, np.int64)
+    hits, words = np.empty(_ROOM, np.int64), np.empty(64, np.int64)
     rows = np.empty(max(64, 2 * len(points)), np.int32)
-    every = np.full(1, ~np.uint64(0))
     filled = verified = compared = 0
     offsets[0] = 0
     for event in range(len(points)):
         count = 0
         bits, shift = at.filter, postings.filter_shift
         if event < learned:
-            bits, shift = pointer(every, 0), _ALL
+            bits, shift = pointer(_EVERY, 0), _ALL
         for source in range(len(records)):
             axis, form = postings.source_of[source, 0], postings.source_of[source, 1]
             place = points[event, axis]
@@ -336,11 +344,12 @@ def search(
                 continue
             size = integers_at(forms)[RECORD * form + 1]
             records[source] = forms + 8 * RECORD * form
-            if 2 * (count + _PER_BYTE * (size + 1)) > len(hits):
-                larger = np.empty(4 * (count + _PER_BYTE * (size + 1)), np.int64)
+            flags = pointer(postings.flags, source * SOURCE)
+            room = 2 * (count + _max_terms(flags, size))
+            if room > len(hits):
+                larger = np.empty(2 * room, np.int64)
                 larger[:count] = hits[:count]
                 hits = larger
-            flags = pointer(postings.flags, source * SOURCE)
             text = axis, form, bytes_at(own), size
             last = _scan_source(bits, shift, flags, *text, pointer(hits, 0), count)
             if event < learned:
@@ -388,11 +397,14 @@ def match_single(table: I64, points: F64, others: I32) -> I32:
     offsets = np.empty(2, np.int64)
     tables = table[OWN:], table[OWN + _POSTINGS :]
     found, _, _ = search(*tables, points, np.empty(0, np.uint32), 0, offsets)
-    rows = np.empty(len(found) + max_beside(table, others), np.int32)
+    is_exact, set_rows = opened(tables[0], Postings).is_exact, opened(table, Numbers).set_rows
+    beside = max_beside(table, others)
+    if is_exact and len(set_rows) == 0 and beside == 0:
+        return found
+    rows = np.empty(len(found) + beside, np.int32)
     rows[: len(found)] = found
-    if not opened(tables[0], Postings).is_exact:
+    if not is_exact:
         return rows[: append_other_rows(table, points, others, rows, len(found))]
-    set_rows = opened(table, Numbers).set_rows
     if len(set_rows):
         for i in range(len(found)):
             rows[i] = set_rows[rows[i]]

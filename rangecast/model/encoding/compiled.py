@@ -40,9 +40,12 @@ from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import EPOCH_UNITS, Timestamp
 from rangecast.model.encoding.columns import coordinate
 from rangecast.model.space import Space
+from rangecast.model.text.single_text import STRIDE
 
 Encoder = Callable[[Any, bool, str], F64 | None]
 """(event, ignore_unknown, nan) -> its point, (1, d); `None`: it isn't taken."""
+TextEncoder = Callable[[Any, bool, str, int], tuple[F64, tuple[str | None, ...]] | None]
+"""The same with the address of records of texts: its point, with addresses, and its texts."""
 _EXACT = 2.0**53
 """Integers up to this one are doubles."""
 
@@ -64,7 +67,16 @@ def encoder_without_texts(space: Space) -> Encoder:
     return made
 
 
-def _compile(space: Space, unread: Sequence[Attribute]) -> Encoder:
+def encoder_of_texts(space: Space) -> TextEncoder:
+    """Return the cached encoder that returns texts apart, instead of storing them."""
+    kept = space.__dict__
+    if "_encoder_of_texts" not in kept:
+        kept["_encoder_of_texts"] = _compile(space, [], apart=True)
+    made: TextEncoder = kept["_encoder_of_texts"]
+    return made
+
+
+def _compile(space: Space, unread: Sequence[Attribute], *, apart: bool = False) -> Any:
     names: dict[str, Any] = {
         "MISSING": MISSING,
         "OTHER": OTHER,
@@ -80,6 +92,7 @@ def _compile(space: Space, unread: Sequence[Attribute]) -> Encoder:
     unvalued = [one for one in space if isinstance(one, Residual) and not isinstance(one, Patterns)]
     fetched = _fetched(space, unvalued)
     lines = ["is_partial = False", *(f"k{n} = get({key!r})" for key, n in fetched.items())]
+    texts: list[int] = []
     order = sorted(range(len(space)), key=lambda axis: isinstance(space.attributes[axis], Patterns))
     for axis in order:  # texts are stored last: by then the other values are known to be right
         attribute = space.attributes[axis]
@@ -89,7 +102,11 @@ def _compile(space: Space, unread: Sequence[Attribute]) -> Encoder:
         path = attribute.path or (attribute.name,)
         source = f"k{fetched[path[0]]}" if len(path) == 1 else f"value_at(event, p{axis})"
         names |= {f"a{axis}": attribute, f"p{axis}": path}
-        lines += [f"v{axis} = {source}", *_branches(attribute, axis, names)]
+        if apart and isinstance(attribute, Patterns):
+            lines += [f"v{axis} = t{axis} = {source}", *_text_apart(axis, STRIDE * len(texts))]
+            texts.append(axis)
+        else:
+            lines += [f"v{axis} = {source}", *_branches(attribute, axis, names)]
     packed = ", ".join(f"v{axis}" for axis in range(len(space)))
     lines += [
         # With all fields there, and no others, none can be unknown.
@@ -99,15 +116,15 @@ def _compile(space: Space, unread: Sequence[Attribute]) -> Encoder:
         *(line for one in unvalued for line in _rejected(one)),
         "point = empty(shape)",
         f"pack_into(point, 0, {packed})",
-        "return point",
+        f"return point, ({''.join(f't{axis}, ' for axis in texts)})" if apart else "return point",
     ]
-    head = ["def encode(event, ignore_unknown, nan):", "    if type(event) is not dict:"]
+    parameters = "event, ignore_unknown, nan" + ", records" * apart
+    head = [f"def encode({parameters}):", "    if type(event) is not dict:"]
     head += ["        return None", "    get = event.get", "    try:"]
     tail = ["    except Exception:", "        return None"]
     source = "\n".join([*head, *("        " + line for line in lines), *tail])
     exec(compile(source, "<encoder of a space>", "exec"), names)
-    encode: Encoder = names["encode"]
-    return encode
+    return names["encode"]
 
 
 def _fetched(space: Space, unvalued: list[Residual]) -> dict[str, int]:
@@ -120,6 +137,21 @@ def _fetched(space: Space, unvalued: list[Residual]) -> dict[str, int]:
 def _rejected(attribute: Residual) -> list[str]:
     """Return the source lines that leave events with a value of an attribute without any."""
     return [f"    if get({attribute.name!r}) is not None:", "        return None"]
+
+
+def _text_apart(axis: int, offset: int) -> list[str]:
+    """Return the source lines that make v<axis> the address of the record of a text."""
+    v = f"v{axis}"
+    return [
+        f"if type({v}) is str:",
+        f"    if not {v}.isascii():",
+        f"        {v}.encode()  # rejects a lone surrogate",
+        f"    {v} = records + {offset}",
+        f"elif {v} is None:",
+        f"    {v}, is_partial = MISSING, True",
+        "else:",
+        "    return None",
+    ]
 
 
 def _branches(attribute: Attribute, axis: int, names: dict[str, Any]) -> list[str]:

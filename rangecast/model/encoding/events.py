@@ -21,7 +21,11 @@ from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import is_whole
 from rangecast.model.encoding.columns import coordinate, nan_is_missing
-from rangecast.model.encoding.compiled import compiled_encoder, encoder_without_texts
+from rangecast.model.encoding.compiled import (
+    compiled_encoder,
+    encoder_of_texts,
+    encoder_without_texts,
+)
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.io.kept_columns import as_names, identified, kept_columns, kept_schema
 from rangecast.model.io.read_progress import Reading
@@ -227,6 +231,20 @@ def encode_one(
         encode = encoder_without_texts(space)
     point = encode(event, ignore_unknown, nan)  # as `_encode_one`, one call less
     return _encode_one(event, space, ignore_unknown, nan) if point is None else point
+
+
+def encode_apart(
+    event: Mapping[str, Any], space: Space, records: int, ignore_unknown: bool, nan: str
+) -> tuple[F64, tuple[str | None, ...]] | None:
+    """Return the coordinates of one event, (1, d), and its texts, which aren't stored.
+
+    The coordinate of a text is the address of its record, the first one at `records`. `None`: the
+    event is left to `encode_one`.
+    """
+    if nan != _ERROR or ignore_unknown is not False:
+        nan_is_missing(nan)
+        flag("ignore_unknown", ignore_unknown)
+    return encoder_of_texts(space)(event, ignore_unknown, nan, records)
 
 
 def _encode_one(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: str) -> F64:

@@ -13,23 +13,19 @@ M or N. Everything else separates words.
 from __future__ import annotations
 
 import ipaddress
-import threading
 import unicodedata
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64, U8, AnyArray
-from rangecast.kernels.jit import direct, jit_single
+from rangecast.kernels.arrays import F64, I64, AnyArray
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.text.programs import RECORD, sign
 
 RAW, FOLDED, WORDS, ADDRESS = 0, 1, 2, 3
-_FORMS = 4
+FORMS = 4
 _SPACE = 32
 _FIRST = np.zeros(1, np.int64)
-_SCRATCH_BYTES = 1 << 16
 
 
 class _Separators(dict[int, int]):
@@ -88,7 +84,7 @@ def form_of(text: str, form: int) -> bytes | None:
 
 def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
     """Return the records of the texts' forms, one row per text, and the objects to keep alive."""
-    records = np.zeros((len(texts), RECORD * _FORMS), np.int64)
+    records = np.zeros((len(texts), RECORD * FORMS), np.int64)
     alive = []
     for form in sorted(forms):
         if len(texts) == 1:
@@ -96,7 +92,10 @@ def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
             if own is not None:
                 data = np.frombuffer(own or b" ", np.uint8)
                 alive.append(data)
-                records[0, RECORD * form], records[0, RECORD * form + 1] = _address(data), len(own)
+                records[0, RECORD * form], records[0, RECORD * form + 1] = (
+                    address_of(data),
+                    len(own),
+                )
                 sign(data, _FIRST, np.array([len(own)]), records, form)
             continue
         each = [form_of(text, form) for text in texts]
@@ -105,7 +104,7 @@ def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
         sizes = np.array([0 if one is None else len(one) for one in each], np.int64)
         starts = np.cumsum(sizes) - sizes
         is_there = np.array([one is not None for one in each], bool)
-        records[:, RECORD * form] = np.where(is_there, _address(data) + starts, 0)
+        records[:, RECORD * form] = np.where(is_there, address_of(data) + starts, 0)
         records[:, RECORD * form + 1] = sizes
         sign(data, starts, sizes, records, form)
     return records, alive
@@ -128,76 +127,18 @@ def readable(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
             if made.item(0, axis) < np.inf:
                 records, data = _records(TEXTS.get([made.item(0, axis)]), needed)
                 alive += [records, data]
-                made[0, axis] = _address(records)
+                made[0, axis] = address_of(records)
             continue
         there = np.isfinite(column)
         handles, at = np.unique(column[there], return_inverse=True)
         records, data = _records(TEXTS.get(handles.tolist()), needed)
         alive += [records, data]
-        column[there] = _address(records) + at * records.strides[0]
+        column[there] = address_of(records) + at * records.strides[0]
     made.flags.writeable = points.flags.writeable
     return made, alive
 
 
-class _Scratch(threading.local):
-    """Memory of a thread for the texts of one event."""
-
-    def __init__(self) -> None:
-        self.data = np.empty(_SCRATCH_BYTES, np.uint8)
-        self.view = self.data.data
-        self.address = _address(self.data)
-        self.reserve(1)
-
-    def reserve(self, axes: int) -> None:
-        """Make room for the records of this many texts."""
-        self.records = np.zeros((axes, RECORD * _FORMS), np.int64)
-        self.records_at = _address(self.records)
-
-
-@jit_single
-def _note(data: U8, address: int, start: int, size: int, records: I64, row: int, form: int) -> None:
-    """Write the record of one form of a text."""
-    own = RECORD * form
-    records[row, own], records[row, own + 1] = address + start, size
-    records[row, own + 2 : own + RECORD] = 0
-    sign(data, np.array([start]), np.array([size]), records[row : row + 1], form)
-
-
-@cache
-def _noting() -> Any:
-    return direct(_note, np.empty(0, np.uint8), 0, 0, 0, np.empty((1, 1), np.int64), 0, 0)
-
-
-def readable_one(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
-    """Return what `readable` does for one event, (1, d), valid until the thread's next call."""
-    scratch, note = _SCRATCH, _noting()
-    if len(scratch.records) < len(forms):
-        scratch.reserve(len(forms))
-    made = points.copy()
-    at = 0
-    for row, (axis, needed) in enumerate(forms.items()):
-        handle = made.item(0, axis)
-        if not handle < np.inf:
-            continue  # missing, or NaN, which the search rejects
-        (text,) = TEXTS.get([handle])
-        for form in needed:
-            own = form_of(text, form)
-            if own is None:
-                scratch.records[row, RECORD * form] = 0
-                continue
-            size = len(own)
-            if at + size > _SCRATCH_BYTES:
-                return readable(points, forms)
-            scratch.view[at : at + size] = own
-            note(scratch.data, scratch.address, at, size, scratch.records, row, form)
-            at += size
-        made[0, axis] = scratch.records_at + row * scratch.records.strides[0]
-    return made, None
-
-
-def _address(array: AnyArray) -> int:
+def address_of(array: AnyArray) -> int:
+    """Return where the items of an array lie."""
     found: int = array.__array_interface__["data"][0]
     return found
-
-
-_SCRATCH = _Scratch()

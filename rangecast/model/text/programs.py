@@ -35,7 +35,7 @@ from rangecast.kernels.jit import jit
 MATCH, SET = 0, 1
 ONE = 256.0
 AT_START, AT_END = 1, 2
-SIGNATURE, _BITS = 4, 52
+SIGNATURE, SIGNATURE_BITS = 4, 52
 """Numbers of a signature, and bits of each that a double carries."""
 RECORD = 2 + SIGNATURE
 """Integers about one form of a text: its address, its length, its signature."""
@@ -65,14 +65,14 @@ def _signature_of(parts: list[Part]) -> list[float]:
         for first, second in pairwise(part):
             if ONE not in (first, second):
                 bit = bit_of(int(first), int(second))
-                words[bit // _BITS] |= 1 << bit % _BITS
+                words[bit // SIGNATURE_BITS] |= 1 << bit % SIGNATURE_BITS
     return [float(word) for word in words]
 
 
 @jit
 def bit_of(first: Any, second: Any) -> int:
     """Return the signature bit of two adjacent bytes."""
-    return int((first * 31 + second * 167) % (SIGNATURE * _BITS))
+    return int((first * 31 + second * 167) % (SIGNATURE * SIGNATURE_BITS))
 
 
 def _borders(part: Part) -> list[float]:
@@ -324,4 +324,4 @@ def sign(data: U8, starts: I64, sizes: I64, records: I64, form: int) -> None:
     for text in range(len(starts)):
         for at in range(starts[text], starts[text] + sizes[text] - 1):
             bit = bit_of(np.int64(data[at]), np.int64(data[at + 1]))
-            records[text, own + bit // _BITS] |= np.int64(1) << (bit % _BITS)
+            records[text, own + bit // SIGNATURE_BITS] |= np.int64(1) << (bit % SIGNATURE_BITS)

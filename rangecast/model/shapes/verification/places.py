@@ -34,8 +34,9 @@ from rangecast.model.shapes.verification.programs import (
 )
 from rangecast.model.shapes.words import literals_of
 from rangecast.model.text.conditions import read_literal
-from rangecast.model.text.forms import readable, readable_one
+from rangecast.model.text.forms import readable
 from rangecast.model.text.ranges import narrow
+from rangecast.model.text.single_text import TextReader
 
 if TYPE_CHECKING:
     from rangecast.model.space import Space
@@ -91,11 +92,6 @@ class Places:
         """Return whether any filter of the space has a condition that reads a text."""
         return any(self._patterns)
 
-    @property
-    def has_texts(self) -> bool:
-        """Return whether any condition reads a text of events."""
-        return bool(self._forms)
-
     def is_earth(self, number: int) -> bool:
         """Return whether a place is on the earth."""
         place = self._places[number]
@@ -148,10 +144,15 @@ class Places:
             return points, None
         return readable(points, self._forms)
 
-    def readable_one(self, point: F64) -> tuple[F64, Any]:
-        """Return what `readable` does for one event, (1, d), valid until the thread's next call."""
+    def text_reader(self) -> TextReader | None:
+        """Return a reader of the texts of single events; `None` if no program reads any."""
         self.tables()
-        return readable_one(point, self._forms) if self._forms else (point, None)
+        axes = [
+            one
+            for one, place in zip(self.axes, self._places, strict=True)
+            if isinstance(place, Patterns)
+        ]
+        return TextReader(self._forms, axes) if self._forms else None
 
     def _added(self, number: int, first: int, words: list[str]) -> I64:
         """Add the programs of conjunctions, of which `first` is the first; return their numbers."""
