@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import check_finite
@@ -136,13 +136,27 @@ class BoardEngine(ABC):
     def best(self, box: F64, k: int) -> I32:
         """Return the slots of the k best objects of a box, the best first."""
 
+    def best_where(self, where: tuple[Any, ...], k: int) -> list[I32]:
+        """Return the same for each box of a range or filter."""
+        return [self.best(box, k) for box in self.boxes(where)]
+
+    def contain(self, boxes: F64, places: F64) -> Bool:
+        """Return which positions, (positions, d), lie in one of these boxes."""
+        d = places.shape[1]
+        lo, hi, at = boxes[:, None, :d], boxes[:, None, d:], places[None]
+        return np.asarray(((lo <= at) & (at <= hi)).all(axis=2).any(axis=0))
+
     @abstractmethod
     def lists(self, boxes: F64 | None = None) -> Any:
         """Return the current lists of all rows, or of other boxes."""
 
     def mismatches(self, lists: InterestLists) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
-        return lists.mismatches(self.objects)
+        return lists.differences(self._recomputed(lists.interests))
+
+    @abstractmethod
+    def _recomputed(self, interests: Any) -> InterestLists:
+        """Compute the lists of an index of interests from the objects."""
 
     def lists_of(self, rows: list[int]) -> tuple[I64, F64]:
         """Return arrivals and values of the lists of interests, the best first; -1: no entry."""

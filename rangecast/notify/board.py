@@ -176,7 +176,7 @@ class Board(InterestSet):
     def best(self, *where: Any, k: int | None = None) -> list[Entry]:
         """Return the k best objects, the best first, of a range or filter as `subscribe` takes."""
         most = self.k if k is None else check_integer("k", k, max_value=MAX_K)
-        lists = self._best(self.engine.boxes(where), most)
+        lists = [self._entries(slots) for slots in self.engine.best_where(where, most)]
         return merged(lists, lambda entry: (self._signed(entry.value), entry.arrival))[:most]
 
     def _best(self, boxes: F64, k: int) -> list[list[Entry]]:

@@ -168,7 +168,7 @@ class InterestLists(ABC):
     """The lists of all interests, by row."""
 
     def __init__(self, interests: Any, arrivals: I64, ys: F64):
-        self._interests = interests
+        self.interests = interests
         self.arrivals, self.ys = arrivals, ys
         self.received = np.zeros(len(arrivals), np.int64)
         """Number of messages received by each list so far."""
@@ -186,9 +186,8 @@ class InterestLists(ABC):
         ys = -messages.value if messages.descending else messages.value
         self.apply(messages.arrival, ys + 0.0, messages.tile)
 
-    def mismatches(self, objects: Any) -> I32:
-        """Return the rows of the lists that differ from a recomputation."""
-        right = type(self).now(objects, self._interests, self.arrivals.shape[1])
+    def differences(self, right: InterestLists) -> I32:
+        """Return the rows of the lists that differ from the right ones."""
         differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)
         return np.flatnonzero(differ).astype(np.int32)
 

@@ -87,7 +87,7 @@ class BoardTables(ABC):
     @property
     def names(self) -> Sequence[str]:
         """Columns of a position."""
-        return self.space.names
+        return self.space.event_columns
 
     def rows(self, value: Any, noun: str) -> Source:
         """Return the rows of a path or of a table."""
@@ -136,11 +136,11 @@ class BoardTables(ABC):
         arrives = False
         for rows in batches:
             arrives |= ARRIVAL.name in rows
-            columns = [self._coordinates(rows, attribute) for attribute in self.space]
-            columns.append(rows.needed(VALUE, MISSING_VALUE))
-            columns.append(rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows)))
+            at = self._points(rows, self._coordinates)
+            value = rows.needed(VALUE, MISSING_VALUE)
+            came = rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows))
             ids.append(rows.good_ids)
-            parts.append(np.stack(columns, axis=1)[rows.good])
+            parts.append(np.column_stack([at, value, came])[rows.good])
         all_rows = np.concatenate(parts)
         arrival = _distinct_arrivals(all_rows[:, -1]) if arrives else None
         at = np.ascontiguousarray(all_rows[:, :-2])
@@ -150,11 +150,18 @@ class BoardTables(ABC):
         """Return the coordinates of objects; inf is a missing value."""
         return rows.coordinates(attribute)
 
+    def _points(self, rows: Rows, coordinates: Callable[[Rows, Attribute], F64]) -> F64:
+        """Return a column of coordinates per attribute; inf where objects have no value."""
+        at = np.full((len(rows), len(self.space)), np.inf)
+        for attribute in self.space.valued:
+            at[:, self.space.axis(attribute.name)] = coordinates(rows, attribute)
+        return at
+
     def position_columns(self, at: F64) -> dict[str, Any]:
         """Return coordinates of objects as columns of values."""
         return {
-            attribute.name: decode(attribute, at[:, axis])
-            for axis, attribute in enumerate(self.space)
+            attribute.name: decode(attribute, at[:, self.space.axis(attribute.name)])
+            for attribute in self.space.valued
         }
 
     # ---- interests
@@ -256,7 +263,7 @@ class BoardTables(ABC):
 
     def _changes(self, rows: Rows) -> list[Change]:
         """Return all rows as changes, including invalid ones."""
-        at = np.stack([rows.coordinates(attribute) for attribute in self.space], axis=1)
+        at = self._points(rows, Rows.coordinates)
         ys, moves = rows.coordinates(VALUE).tolist(), np.any(at < np.inf, axis=1)
         return [
             Change(name, None if y == np.inf else y, self._position(position) if moved else None)
@@ -280,7 +287,7 @@ class BoardTables(ABC):
         """Return the schema of a file of messages about objects with this id type."""
         fields = [("seq", pa.int64()), ("ordinal", pa.int64()), ("object", kind)]
         fields += [
-            (attribute.name, decode(attribute, np.zeros(0)).type) for attribute in self.space
+            (attribute.name, decode(attribute, np.zeros(0)).type) for attribute in self.space.valued
         ]
         return pa.schema(fields + [(name, pa.float64()) for name in ("value", *self.tile_names)])
 

@@ -13,7 +13,6 @@ from rangecast.cover import CoverSet
 from rangecast.errors import UsageError
 from rangecast.interop import vespa
 from rangecast.merge import ExactSummary, Summary
-from rangecast.notify import Board
 from tests.support.server.served import Served
 
 FILES = ("events.csv", "subscriptions.csv", "--space", "space.toml", "-q")
@@ -173,10 +172,8 @@ def test_a_network(data, cli):
     assert sorted(routed.splitlines()) == sorted(matches.splitlines())
 
 
-def test_boards_and_exports_say_what_they_don_t_take(data):
+def test_exports_say_what_they_don_t_take(data):
     space = Space.load(data / "space.toml")
-    with pytest.raises(UsageError, match="'sums' is arithmetic, which interests of a board don't"):
-        Board(2, space=space)
     engine = Engine(space)
     engine.subscribe("a", "price > mean")
     assert vespa.write(engine.boxes(), space).unsupported[0].reason == (

@@ -27,6 +27,18 @@ CASES = {
         "id,value,x,m2\nb,9,,\nd,1,2,45\na,2,,70\nc,,,\nd,6,,\n",
         "id,filter,k\n<p>,x > 0 and m2 < 55,\nq,x < 3,1\n",
     ),
+    "shapes": (
+        (
+            '[[attribute]]\nname = "place"\ntype = "point"\n'
+            '[[attribute]]\nname = "sums"\ntype = "arithmetic"\n'
+        ),
+        "id,x,y,value\na,1,4,5\nb,2,5,3\nc,3,6,4\n",
+        "id,value,x,y\nb,9,,\nd,1,2,4.5\na,2,,7\nc,,,\nd,6,,\ne,1,9,9\ne,1,2,5\n",
+        (
+            'id,filter,k\n<p>,0.3*x + 0.7*y >= 4,\nq,"within(place, circle(2, 5, 1.2))",1\n'
+            "r,\"within(place, 'POLYGON ((0 0, 9 0, 0 9, 0 0))') or x > 8\",\n"
+        ),
+    ),
 }
 NAMES = ("objects.csv", "updates.csv", "interests.csv")
 

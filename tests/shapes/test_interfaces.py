@@ -267,30 +267,27 @@ def test_an_exact_summary_holds_back_equal_shapes(data, tmp_path):
     assert opened.match(inside) == summary.match(inside) == ["circle", "faster"]
 
 
-def test_a_board_rejects_shapes_for_the_same_reason_everywhere(data, tmp_path, cli):
+def test_what_takes_only_ranges_rejects_shapes(data, tmp_path, cli):
     from rangecast.spark import TopKLists
 
     space = Space.load(data / "space.toml")
-    reason = (
-        "'position' is a location, but interests of a board don't support shapes: messages go by "
-        "ranges, and the top k of the boxes around a shape may lack objects inside of it\n"
-        "  hint: leave it out, and make 'lon' and 'lat' numbers"
-    )
-    served = Served(spaces={"fleet": space})
-    with Client(served.url) as client:
-        for make in (
-            lambda: Board(2, space=space),
+    reason = "'position', of type location, has conditions that aren't ranges, which {} doesn't"
+    for make, what in (
+        (
             lambda: Board(2, space=space, upper_bound_attribute="speed"),
-            lambda: client.put_board("near", 2, space="fleet"),
-            lambda: TopKLists(None, tmp_path / "lists", space=space),
-        ):
-            with pytest.raises(RangecastError) as caught:
-                make()
-            assert reason in str(caught.value)
-    served.stop()
-    files = ("events.csv", "events.csv", "subscriptions.csv", "--space", "space.toml")
-    done = cli("notify", *files, cwd=data, code=2)
-    assert " ".join(reason.split()) in " ".join(done.stderr.split())
+            "a board with upper_bound_attribute",
+        ),
+        (lambda: TopKLists(None, tmp_path / "lists", space=space), "TopKLists"),
+    ):
+        with pytest.raises(RangecastError) as caught:
+            make()
+        assert reason.format(what) in str(caught.value)
+    (data / "objects.csv").write_text("id,lon,lat,speed,value\na,13,52,3,1\n")
+    (data / "updates.csv").write_text("id,value\na,2\n")
+    (data / "interests.csv").write_text("id,filter\n1,speed > 2\n")
+    files = ("objects.csv", "updates.csv", "interests.csv", "--space", "space.toml")
+    done = cli("route", "zones", *files, "--brokers", "3", cwd=data, code=2)
+    assert reason.format("a network of zones") in " ".join(done.stderr.split())
 
 
 def test_relaxed_ranking_counts_a_shape_once(engine):

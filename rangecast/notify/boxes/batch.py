@@ -19,6 +19,51 @@ from rangecast.notify.boxes.sparse import LISTS, add_tile
 
 
 @jit
+def add_needs(
+    receiver: int,
+    was: I32,
+    was_y: F64,
+    was_arrival: I64,
+    old: int,
+    is_now: I32,
+    now_y: F64,
+    now_arrival: I64,
+    new: int,
+    olds: F64,
+    k: int,
+    whose: I32,
+    what: I32,
+    n: int,
+) -> int:
+    """Append the objects that are sent to one receiver, by its list before and after; return the
+    number of pairs.
+
+    `old` and `new` are the lengths of the lists; see `find_needs`.
+    """
+    for i in range(new):
+        needed = not np.isnan(olds[is_now[i]])
+        if not needed:
+            needed = True
+            for j in range(old):
+                needed &= was[j] != is_now[i]
+        if needed:
+            whose[n], what[n] = receiver, is_now[i]
+            n += 1
+    for j in range(old):
+        if np.isnan(olds[was[j]]):
+            continue
+        stays = False
+        for i in range(new):
+            stays |= is_now[i] == was[j]
+        if not stays and (
+            new < k or below(was_y[j], was_arrival[j], now_y[k - 1], now_arrival[k - 1])
+        ):
+            whose[n], what[n] = receiver, was[j]
+            n += 1
+    return n
+
+
+@jit
 def find_needs(
     before_table: I64,
     after_table: I64,
@@ -48,26 +93,8 @@ def find_needs(
         at = tree.at[e]
         old = best_of(before, at[:d], at[d:], k, was, was_y, was_arrival, stack)
         new = best_of(after, at[:d], at[d:], k, is_now, now_y, now_arrival, stack)
-        for i in range(new):
-            needed = not np.isnan(olds[is_now[i]])
-            if not needed:
-                needed = True
-                for j in range(old):
-                    needed &= was[j] != is_now[i]
-            if needed:
-                whose[n], what[n] = e, is_now[i]
-                n += 1
-        for j in range(old):
-            if np.isnan(olds[was[j]]):
-                continue
-            stays = False
-            for i in range(new):
-                stays |= is_now[i] == was[j]
-            if not stays and (
-                new < k or below(was_y[j], was_arrival[j], now_y[k - 1], now_arrival[k - 1])
-            ):
-                whose[n], what[n] = e, was[j]
-                n += 1
+        before_list, after_list = (was, was_y, was_arrival), (is_now, now_y, now_arrival)
+        n = add_needs(e, *before_list, old, *after_list, new, olds, k, whose, what, n)
     return n
 
 

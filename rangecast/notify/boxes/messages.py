@@ -1,7 +1,8 @@
 """Messages over a space: an object, its value, and the box of interests that it reaches.
 
 An interest is one or more boxes. A box with bounds lo and hi, coordinates by attribute, is reached
-iff low_from <= lo <= low_to and high_from <= hi <= high_to on every attribute.
+iff low_from <= lo <= low_to and high_from <= hi <= high_to on every attribute. On a location, a
+point or arithmetic, both bounds of a box are the number of its condition there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING
+from rangecast.model.attributes.residuals import Residual
 from rangecast.model.encoding.columns import decode
 from rangecast.model.space import Space
 from rangecast.notify.messages import Messages
@@ -88,8 +90,9 @@ class BoxMessages(Messages):
             "ordinal": self.ordinal,
             "object": self.objects.tolist(),
         }
-        for axis, attribute in enumerate(self.space):
-            columns[attribute.name] = decode(attribute, self.position[:, axis])
+        for attribute in self.space.valued:
+            at = self.position[:, self.space.axis(attribute.name)]
+            columns[attribute.name] = decode(attribute, at)
         columns["value"] = self.value
         for axis, name in enumerate(self.space.names):
             for column, bound in zip((0, 2, 1, 3), BOUNDS, strict=True):
@@ -101,10 +104,11 @@ BOUNDS = ("low_from", "low_to", "high_from", "high_to")
 
 
 def values_of(space: Space, bounds: Sequence[float]) -> dict[str, Any]:
-    """Return coordinates as values by attribute."""
+    """Return coordinates as values by attribute; an object has none of a residual."""
     return {
         attribute.name: None if at == MISSING else attribute.value(at)
         for attribute, at in zip(space, bounds, strict=True)
+        if not isinstance(attribute, Residual)
     }
 
 
@@ -125,3 +129,7 @@ class BoxWork(NamedTuple):
     """Changes of Paint-Dense that needed too many boxes and fell back to Paint-Sparse."""
     compared: int = 0
     """Comparisons with rivals."""
+    candidates: int = 0
+    """Boxes with a shape or arithmetic around changed objects, verified for them."""
+    refills: int = 0
+    """Lists of such boxes computed from all objects."""

@@ -134,28 +134,42 @@ class BoxPainter:
         return np.concatenate([np.zeros(0, np.int32), *(interests.within(tile) for tile in tiles)])
 
     def paint_batch(
-        self, after: Points, before: Points, interests: Points, entries: I32, olds: F64
+        self,
+        after: Points,
+        before: Points,
+        interests: Points,
+        entries: I32,
+        olds: F64,
+        verified: tuple[I32, I32],
     ) -> tuple[I32, F64]:
         """Return the messages of a batch for these interests: rows of objects, and tiles.
 
-        `olds` are the old values of objects that changed, by row, and NaN where nothing did.
+        olds       the old values of objects that changed, by row, and NaN where nothing did
+        verified   pairs of an interest and an object that is sent to it, of boxes that objects are
+                   verified in
         """
-        k, pieces = self._k, []
+        k, pieces = self._k, [verified]
         for start in range(0, len(entries), _PIECE):
             some = entries[start : start + _PIECE]
             whose, what = (np.empty(2 * k * len(some), np.int32) for _ in range(2))
             tables = after.table, interests.table
             n = find_needs(before.table, *tables, some, olds, k, whose, what, self.work)
             pieces.append((whose[:n], what[:n]))
-        if not pieces:
-            return np.zeros(0, np.int32), np.zeros((0, 4 * self._d))
         whose, what = map(np.concatenate, zip(*pieces, strict=True))
         sent, back = np.unique(what, return_inverse=True)
         _, ys, arrivals = after.of(sent)
         worse = ys > olds[sent]  # no if nothing changed
         order = np.lexsort((-arrivals, np.where(worse, -ys, 0), ~worse))
         rank = np.argsort(order)
-        by_object = np.lexsort((whose, rank[back]))
+        return self.tiles_of_pairs(interests, whose, what, rank[back])
+
+    def tiles_of_pairs(
+        self, interests: Points, whose: I32, what: I32, rank: I64
+    ) -> tuple[I32, F64]:
+        """Return the messages of pairs of an interest, by its entry, and an object: rows of
+        objects, and tiles. Objects are sent in the order of their rank.
+        """
+        by_object = np.lexsort((whose, rank))
         whose, what = whose[by_object], what[by_object]
         self._room(len(what))
         n = tiles_of_needs(interests.table, whose, what, self._tiles.table)

@@ -84,16 +84,16 @@ class BoxLists(InterestLists):
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages given by these columns; the lowest y ranks first."""
-        reached = np.empty(self._interests.count, np.int32)
+        reached = np.empty(self.interests.count, np.int32)
         lists = self.arrivals, self.ys
-        _deliver(self._interests.table, arrival, y, tile, *lists, reached, self.received)
+        _deliver(self.interests.table, arrival, y, tile, *lists, reached, self.received)
 
     def reached(self, tile: F64) -> I32:
         """Return the rows of the lists that messages with these tiles reach."""
-        entries = [self._interests.within(bounds) for bounds in tile]
-        rows: I32 = self._interests.tree.row[np.concatenate([np.zeros(0, np.int32), *entries])]
+        entries = [self.interests.within(bounds) for bounds in tile]
+        rows: I32 = self.interests.tree.row[np.concatenate([np.zeros(0, np.int32), *entries])]
         return rows
 
     def _look_up(self, objects: Points) -> None:
-        k, table = self.ys.shape[1], self._interests.table
+        k, table = self.ys.shape[1], self.interests.table
         _look_up(objects.table, table, k, self.arrivals, self.ys)

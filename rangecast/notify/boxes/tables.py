@@ -8,7 +8,7 @@ import numpy as np
 
 from rangecast.errors import FileError, UsageError, did_you_mean
 from rangecast.model.attributes.places import Place
-from rangecast.model.attributes.residuals import Arithmetic
+from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import String
 from rangecast.model.encoding.subscriptions import Part, encode_part
 from rangecast.model.io.records import Records, Rows, Source
@@ -30,20 +30,7 @@ def _check(space: Space) -> None:
                 f"an attribute called {attribute.name!r} conflicts with the column of that name\n"
                 "  hint: rename the attribute"
             )
-        if isinstance(attribute, Place):
-            x, y = (axis.name for axis in attribute.coordinates)
-            raise UsageError(
-                f"{attribute.name!r} is a {attribute.type}, but interests of a board don't "
-                "support shapes: messages go by ranges, and the top k of the boxes around a shape "
-                "may lack objects inside of it\n"
-                f"  hint: leave it out, and make {x!r} and {y!r} numbers"
-            )
-        if isinstance(attribute, Arithmetic):
-            raise UsageError(
-                f"{attribute.name!r} is arithmetic, which interests of a board don't support\n"
-                "  hint: leave it out, or compute it beforehand, as an attribute of objects"
-            )
-        if isinstance(attribute, String):
+        if isinstance(attribute, String) and not isinstance(attribute, Place | Arithmetic):
             raise UsageError(
                 f"{attribute.name!r} is a string, whose words are numbered as interests mention "
                 "them, possibly after an object with that word was added\n"
@@ -51,8 +38,18 @@ def _check(space: Space) -> None:
             )
 
 
+def reject_residuals(space: Space, what: str, hint: str) -> None:
+    """Reject a space with shapes or arithmetic, for what takes only ranges."""
+    for attribute in space:
+        if isinstance(attribute, Residual):
+            raise UsageError(
+                f"{attribute.name!r}, of type {attribute.type}, has conditions that aren't ranges, "
+                f"which {what} doesn't support\n  hint: {hint}"
+            )
+
+
 class SpaceTables(BoardTables):
-    """Tables with one position column per attribute of a space."""
+    """Tables with one position column per attribute of a space that objects have values of."""
 
     needs = "its attributes and a value"
 
@@ -98,4 +95,4 @@ class SpaceTables(BoardTables):
     @property
     def tile_names(self) -> Sequence[str]:
         """Columns of the bounds of a message."""
-        return [f"{name}_{bound}" for name in self.names for bound in BOUNDS]
+        return [f"{name}_{bound}" for name in self.space.names for bound in BOUNDS]

@@ -144,7 +144,10 @@ class LineEngine(BoardEngine):
         index = self._all_interests
         if boxes is not None:
             index = Interests(*checked_boxes(boxes, 1).T.copy())
-        return Lists.now(self.objects, index, self.options.k)
+        return self._recomputed(index)
+
+    def _recomputed(self, interests: Interests) -> Lists:
+        return Lists.now(self.objects, interests, self.options.k)
 
     # ---- objects
 

@@ -59,10 +59,10 @@ class Lists(InterestLists):
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages given by these columns; the lowest y ranks first."""
-        _, row, _ = self._interests.entries()
-        reached, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
+        _, row, _ = self.interests.entries()
+        reached, stack = np.empty(self.interests.count, np.int32), np.empty(STACK, np.int32)
         _deliver(
-            self._interests.table,
+            self.interests.table,
             row,
             arrival,
             y,
@@ -79,10 +79,10 @@ class Lists(InterestLists):
         inside = np.stack(
             [np.nextafter(tile[:, 0], np.inf), *tile.T[1:3], np.nextafter(tile[:, 3], -np.inf)], 1
         )
-        rows = [self._interests.within(*ends) for ends in inside.tolist()]
+        rows = [self.interests.within(*ends) for ends in inside.tolist()]
         return np.concatenate([np.zeros(0, np.int32), *rows])
 
     def _look_up(self, objects: Objects) -> None:
-        _, row, nodes = self._interests.entries()
-        k, table = self.ys.shape[1], self._interests.table
+        _, row, nodes = self.interests.entries()
+        k, table = self.ys.shape[1], self.interests.table
         _look_up(objects.table, table, row, nodes, k, self.arrivals, self.ys)

@@ -10,7 +10,7 @@ from rangecast.model.encoding.subscriptions import Part, encode_part
 from rangecast.model.filters.filter import Filter
 from rangecast.model.io.records import Rows
 from rangecast.model.space import Space
-from rangecast.notify.boxes.tables import SpaceTables
+from rangecast.notify.boxes.tables import SpaceTables, reject_residuals
 
 
 class UpperBoundTables(SpaceTables):
@@ -25,6 +25,9 @@ class UpperBoundTables(SpaceTables):
                 f"upper_bound_attribute is {attribute!r}, which isn't an attribute of the space: "
                 f"{known}"
             )
+        reject_residuals(
+            space, "a board with upper_bound_attribute", "leave out upper_bound_attribute"
+        )
         if len(space) != 2:
             raise UsageError(
                 f"a board with upper_bound_attribute must have two attributes; the space has "

@@ -24,6 +24,7 @@ from rangecast.errors import RangecastError, UsageError, choices_hint
 from rangecast.kernels.arrays import F64
 from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
+from rangecast.notify.boxes.tables import reject_residuals
 from rangecast.overlay.zones.frames import (
     Adopt,
     DeliveryAck,
@@ -80,6 +81,7 @@ def interest_axes(board: Board) -> list[int]:
     """Return the ends of interests that differ: lower ones, then upper ones, by attribute."""
     if board.space is None:
         return [0, 1]
+    reject_residuals(board.space, "a network of zones", "use a space without this attribute")
     d = len(board.space)
     attribute = board.upper_bound_attribute
     fixed = None if attribute is None else board.space.names.index(attribute)

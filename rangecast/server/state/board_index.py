@@ -27,7 +27,6 @@ from rangecast.server.state.boards import (
     PlacedObject,
     carried_out,
     empty_board,
-    lies_in,
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -122,11 +121,11 @@ class BoardIndex:
         old = [(entry.object, self._objects[entry.object]) for entry in best]
         new = old[:k]
         old = [(name, item) for name, item in old if name not in before]
-        d = 1 if self._entry.space is None else len(self._entry.space)
-        boxes = [(row[:d], row[d:]) for row in self._board.bounds(interest.name).tolist()]
-        for name, was in before.items():
-            if was is not None and any(lies_in(was.place, lo, hi) for lo, hi in boxes):
-                old.append((name, was))
+        gone = [(name, was) for name, was in before.items() if was is not None]
+        if gone:
+            places = np.array([was.place for _, was in gone])
+            inside = self._board.engine.contain(self._board.bounds(interest.name), places)
+            old += [gone[at] for at in np.flatnonzero(inside)]
         sign = -1 if self._entry.made.descending else 1
         old.sort(key=lambda item: (sign * item[1].value, item[1].arrival))
         before_and_after = (

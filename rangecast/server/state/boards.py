@@ -22,6 +22,8 @@ from rangecast.errors import (
     abbreviate,
     did_you_mean,
 )
+from rangecast.model.attributes.places import Point
+from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.sets.members import Id, as_id
 from rangecast.model.space import Space
@@ -196,12 +198,20 @@ def warm(made: PutBoard) -> None:
     Otherwise the first change after an installation would block the matcher.
     """
     space = None if made.definition is None else Space.from_definition(made.definition)
-    board = empty_board(made, space)
-    board.subscribe("one", *(("true",) if space else (0, 1)))
-    position: Any = {} if space else 0.5
+    where: tuple[Any, ...] = ("true",) if space else (0, 1)
+    _try_out(empty_board(made, space), where, {} if space else 0.5, made.k)
+    if space is not None and any(isinstance(attribute, Residual) for attribute in space):
+        verified = Board(made.k, space=Space([Point("place"), Arithmetic("sums")]))
+        where = ("within(place, circle(0, 0, 1)) and x + y < 1",)
+        _try_out(verified, where, {"x": 0, "y": 0}, made.k)
+
+
+def _try_out(board: Board, where: tuple[Any, ...], position: Any, k: int) -> None:
+    """Apply every kind of change to an empty board."""
+    board.subscribe("one", *where)
     board.affected_interests(board.update_many([("a", 1, position), ("b", 2, position), ("a", 3)]))
     board.affected_interests(board.update_batch([("a", 4), ("b", None)]))
-    board.best(*(("true",) if space else (0, 1)), k=made.k)
+    board.best(*where, k=k)
 
 
 def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
@@ -245,7 +255,7 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
             'a change must be a JSON object {"id": ..., "value": ...}\n'
             f"  given: {abbreviate(row)}"
         )
-    known = ["id", "value", *(["position"] if space is None else space.names)]
+    known = ["id", "value", *(["position"] if space is None else space.event_columns)]
     for name in row:
         if name not in known:
             raise UsageError(f"unknown field {name!r}: {did_you_mean(name, known)}")
@@ -350,8 +360,3 @@ def updates_of(unit: Unit) -> tuple[UpdatesHead, list[ObjectChange]]:
     """Return the changes of a unit."""
     head, *lines = unit.body.split(b"\n")
     return _head.decode(head), [_line.decode(line) for line in lines]
-
-
-def lies_in(position: Sequence[float], lo: Sequence[float], hi: Sequence[float]) -> bool:
-    """Return whether a point lies in a box."""
-    return all(low <= at <= high for low, at, high in zip(lo, position, hi, strict=True))

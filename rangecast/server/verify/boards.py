@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from rangecast.errors import RangecastError
 from rangecast.model.filters.filter import Filter
+from rangecast.model.shapes.verification.places import bounds_hold, places_of
+from rangecast.model.space import Space
 from rangecast.server.log.base import Unit
-from rangecast.server.state.boards import BoardEntry, lies_in, updates_of
+from rangecast.server.state.boards import BoardEntry, updates_of
 from rangecast.server.state.edits import (
     AnyEdit,
     DeleteBoard,
@@ -107,10 +111,25 @@ class BoardOracle:
         inside = [
             (sign * object_.value, object_.arrival, name, object_)
             for name, object_ in entry.objects.items()
-            if any(lies_in(object_.place, lo, hi) for lo, hi in boxes)
+            if any(_lies_in(entry.space, object_.place, lo, hi) for lo, hi in boxes)
         ]
         best = sorted(inside)[: interest.k or entry.made.k]
         return [(name, item.value, item.place) for _, _, name, item in best]
 
     def _difference_text(self, name: str) -> str:
         return in_words(name, [(id_, value) for id_, value, _ in self._lists[name]])
+
+
+def _lies_in(
+    space: Space | None, position: Sequence[float], lo: Sequence[float], hi: Sequence[float]
+) -> bool:
+    """Return whether a point lies in a box, with its shapes and arithmetic."""
+    places = None if space is None else places_of(space)
+    verified = () if places is None else places.axes
+    inside = all(
+        axis in verified or low <= at <= high
+        for axis, (low, at, high) in enumerate(zip(lo, position, hi, strict=True))
+    )
+    if places is None or not inside:
+        return inside
+    return bounds_hold(places, *map(np.array, (lo, hi, position)))

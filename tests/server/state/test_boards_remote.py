@@ -33,6 +33,8 @@ from rangecast.server.verify.deliveries import verify_deliveries
 from tests.support.server.boards import SPACES, B, Mirror, T, all_of, run
 from tests.support.server.served import Served
 
+_NINE = [(f"o{n}", float(n)) for n in range(9)]
+
 
 def test_boards_over_http_and_with_clients() -> None:
     served = Served(spaces={"flats": SPACES["space"]})
@@ -145,6 +147,47 @@ def test_boards_over_http_and_with_clients() -> None:
         asyncio.run(awaited())
     finally:
         served.stop()
+
+
+def test_a_board_with_shapes_over_http(tmp_path: Path) -> None:
+    served = Served(data=tmp_path / "data", spaces={"flats": SPACES["shapes"]})
+    try:
+        with Client(served.url) as client:
+            board = client.put_board(B, 2, space="flats")
+            client.put_consumer("ann", start_at="start", board=B)
+            board.update_many([(name, value, {"km": value, "m2": 9}) for name, value in _NINE])
+            disk, half = "within(place, circle(5, 9, 2.5))", "0.3 * km + 0.7 * m2 >= 8"
+            found = board.subscribe("disk", disk, consumer="ann").best
+            assert [(one.object, one.position) for one in found] == [
+                ("o3", {"km": 3.0, "m2": 9.0}),
+                ("o4", {"km": 4.0, "m2": 9.0}),
+            ]
+            board.subscribe("half", half, consumer="ann")
+            board.set_value("o1", 9)  # in none of them
+            board.set_value("o3", 9)
+            board.move("o6", {"m2": 30})
+            board.update_batch([("o4", None), ("o8", 1, {"km": 5})])
+            lists = [
+                {name: [entry.object for entry in best] for name, best in one.lists.items()}
+                for one in client.messages("ann").items
+            ]
+            assert lists == [
+                {"disk": ["o3", "o4"]},
+                {"half": ["o6", "o7"]},
+                {"disk": ["o4", "o5"]},
+                {"half": ["o6", "o7"]},  # it shows where o6 is now
+                {"disk": ["o8", "o5"]},
+            ]
+            assert [one.object for one in board.best("km * m2 < 20", k=3)] == ["o0", "o2", "o1"]
+            with pytest.raises(UsageError, match="unknown field 'place'"):
+                board.update_many([{"id": "o1", "value": 1, "place": 3}])
+            page = httpx.get(f"{served.url}/v1/consumers/ann/messages", trust_env=False).json()
+    finally:
+        served.stop()
+    (tmp_path / "got.jsonl").write_text("\n".join(map(json.dumps, page["items"])))
+    report = verify_deliveries(tmp_path / "data", T, "ann", tmp_path / "got.jsonl")
+    assert report.holds, report
+    assert report.expected == 5
 
 
 @pytest.mark.process

@@ -7,7 +7,7 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from rangecast import Category, Number, Space
+from rangecast import Arithmetic, Category, Number, Point, Space
 from rangecast.notify import Board
 from rangecast.server.delivery.messages import Message
 from rangecast.server.service import Service
@@ -22,6 +22,7 @@ SPACES = {
     "line": None,
     "space": Space([Number("km"), Number("m2"), Category("town", TOWNS)]),
     "upper": Space([Number("km"), Number("m2")]),
+    "shapes": Space([Point("place", x="km", y="m2"), Arithmetic("sums")]),
 }
 
 
@@ -59,6 +60,10 @@ class Mirror:
             }
         if self.upper:
             return {"filter": f"km between {a} and {b} and m2 <= {self.rng.randrange(20)}"}
+        if "sums" in self.space.axes:
+            disk = f"within(place, circle({a}, {b}, 6))"
+            half = f"0.3 * km + 0.7 * m2 >= {a}"
+            return {"filter": self.rng.choice([disk, half, f"{disk} or km = {b}", f"not {disk}"])}
         town = self.rng.choice(TOWNS)
         return {"filter": self.rng.choice([f"km > {a} or m2 <= {b}", f"town = '{town}'", "true"])}
 
@@ -96,7 +101,7 @@ class Mirror:
         if self.space is None:
             return {"position": self.rng.randrange(20)}
         values: dict[str, Any] = {"km": self.rng.randrange(20), "m2": self.rng.randrange(20)}
-        if len(self.space) == 3:
+        if "town" in self.space.axes:
             values["town"] = self.rng.choice([*TOWNS, None])
         return values
 

@@ -169,10 +169,14 @@ def _merge(made: Workload) -> None:
 
 
 def _notify(_made: Workload) -> None:
-    """Run boards over a line with both algorithms, over a space, and with upper-bound interests."""
+    """Run boards over a line with both algorithms, and over spaces: with boxes, with upper-bound
+    interests, and with shapes.
+    """
     import numpy as np
 
     from rangecast.model.attributes.base import Number
+    from rangecast.model.attributes.places import Point
+    from rangecast.model.attributes.residuals import Arithmetic
     from rangecast.model.space import Space
     from rangecast.notify import Board
 
@@ -191,6 +195,11 @@ def _notify(_made: Workload) -> None:
         for number in range(20):
             board.subscribe(number, f"a between {number} and {number + 30} and b <= 150")
         _change(board, position, position)
+    board = Board(3, space=Space([*space, Point("place", x="a", y="b"), Arithmetic("sums")]))
+    board.update_batch([(n, n, {"a": float(n), "b": 99.0 - n}) for n in range(100)])
+    for number in range(20):
+        board.subscribe(number, f"within(place, circle({number}, 90, 30)) and a + b > 0")
+    _change(board, position, position)
 
 
 def _change(board: Board, position: float | dict[str, float], columns: dict[str, float]) -> None:

@@ -20,6 +20,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.io.records import table_source
 from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
+from rangecast.notify.boxes.tables import reject_residuals
 from rangecast.notify.choose import board_tables
 from rangecast.notify.new_interests import NewInterests, Regions
 from rangecast.notify.tables import BoardTables
@@ -42,6 +43,9 @@ class BoardSchema:
                 "space, and there is no space\n"
                 "  hint: give the space, or leave out upper_bound_attribute"
             )
+        if self.space is not None:
+            hint = "use a space without this attribute, or a Board, which has such interests"
+            reject_residuals(self.space, "TopKLists", hint)
         _ = self.files
 
     @property
