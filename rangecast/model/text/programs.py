@@ -64,15 +64,17 @@ def _signature_of(parts: list[Part]) -> list[float]:
     for part in parts:
         for first, second in pairwise(part):
             if ONE not in (first, second):
-                bit = bit_of(int(first), int(second))
+                bit = _bit(int(first), int(second))
                 words[bit // SIGNATURE_BITS] |= 1 << bit % SIGNATURE_BITS
     return [float(word) for word in words]
 
 
-@jit
-def bit_of(first: Any, second: Any) -> int:
+def _bit(first: Any, second: Any) -> int:
     """Return the signature bit of two adjacent bytes."""
     return int((first * 31 + second * 167) % (SIGNATURE * SIGNATURE_BITS))
+
+
+bit_of = jit(_bit)
 
 
 def _borders(part: Part) -> list[float]:
