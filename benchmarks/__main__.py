@@ -12,6 +12,7 @@ ABOUT = {
     "threads": "batches on several threads, and what these cost",
     "shapes": "polygons, circles and corridors beside shapely",
     "text": "literals beside ahocorasick_rs and hyperscan, selection, long lists, equality",
+    "rules": "event rules beside event-ruler, saved searches beside Lucene Monitor",
     "tracks": "transitions beside a state table in PostgreSQL, costs of rules, memory",
     "rank": "the k best beside the peers, score updates",
     "cover": "covering under every index, live sets of a million, whole sets",

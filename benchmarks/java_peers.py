@@ -94,15 +94,19 @@ import org.apache.lucene.search.*;""",
     "add": """String[] parts = rules.get(i + 1).split("\\t", -1);
                 BooleanQuery.Builder all = new BooleanQuery.Builder();
                 for (String part : parts) {
-                    String[] one = part.split(" ", 4);
+                    boolean isNot = part.startsWith("not ");
+                    String[] one = part.substring(isNot ? 4 : 0).split(" ", 4);
                     Query query = switch (one[0]) {
                         case "word" -> new TermQuery(new Term(one[1], one[2]));
+                        case "phrase" -> new PhraseQuery(one[1], one[2].split("[+]"));
                         case "prefix" -> new PrefixQuery(new Term(one[1], one[2]));
+                        case "wildcard" -> new WildcardQuery(new Term(one[1], one[2]));
                         case "range" -> DoublePoint.newRangeQuery(
                             one[1], Double.parseDouble(one[2]), Double.parseDouble(one[3]));
                         default -> throw new IllegalArgumentException(one[0]);
                     };
-                    all.add(query, BooleanClause.Occur.FILTER);
+                    all.add(query, isNot
+                        ? BooleanClause.Occur.MUST_NOT : BooleanClause.Occur.FILTER);
                 }
                 queries.add(new MonitorQuery(rules.get(i), all.build()));""",
     "ready": "monitor.register(queries);",
@@ -157,8 +161,8 @@ def ruler(
 def monitor(rules: Mapping[str, str], events: Sequence[str], rounds: int = 1) -> Answered:
     """Match events with Lucene Monitor.
 
-    rules    by id, conditions with tabs between: `word FIELD W`, `prefix FIELD P`, `range FIELD LO
-             HI`
+    rules    by id, conditions with tabs between: `word FIELD W`, `phrase FIELD V+W`, `prefix FIELD
+             P`, `wildcard FIELD P`, `range FIELD LO HI`, and each of them after `not`
     events   fields with tabs between: `text FIELD WORDS`, `keyword FIELD T`, `number FIELD X`
     """
     lines = [line for pair in rules.items() for line in pair]
