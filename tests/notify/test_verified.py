@@ -211,19 +211,23 @@ def test_a_query_adds_no_condition_to_the_space():
 def test_interests_come_and_go_and_a_board_is_saved_copied_and_pickled(tmp_path):
     draw = Draw(7)
     space, r = space_of(), draw.random
-    board, model, tests = Board(3, space=space), ShapeModel(), {}
+    board, model, tests, held = Board(3, space=space), ShapeModel(), {}, {}
     for change in range(60):
         changes = draw.changes(model, 2)
-        board.update_batch(changes)
+        for message in board.update_batch(changes):
+            for interest in held.values():
+                interest.receive(message)
         for one in changes:
             model.change(*one)
+        for name, test in tests.items():
+            assert shown(held[name].best) == model.best(test, None, 2)
         name = r.randrange(12)
         text, test = draw.interest(space)
         if name in tests and r.random() < 0.3:
             board.unsubscribe(name)
-            del tests[name]
+            del tests[name], held[name]
         else:
-            board.upsert(name, text, k=2)
+            held[name] = board.upsert(name, text, k=2)
             tests[name] = test
         if change % 10 == 9:
             board.save(tmp_path / str(change))
@@ -266,6 +270,42 @@ def test_a_view_is_filled_only_when_it_falls_below_k():
         board.set_value(name, 3000 + place)  # the best ones get worse, one by one
     assert board.work.refills <= 1 + 29 // 10 + 1
     assert [entry.object for entry in board["disk"].best] == inside[:2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lists_stay_right_when_views_overflow_and_run_short(seed):
+    """Far more objects inside than a view has room for, which get worse, leave and come back."""
+    r = random.Random(seed)
+    k = seed + 1
+    board, model = Board(k, space=space_of()), ShapeModel()
+    tests = {
+        "disk": ("within(place, circle(5, 5, 4))", lambda x, y: (x - 5) ** 2 + (y - 5) ** 2 <= 16),
+        "half": ("x + 2*y >= 12", lambda x, y: x + 2 * y >= 12),
+        "both": ("x + y > 6 and x - y < 2", lambda x, y: x + y > 6 and x - y < 2),
+    }
+    held = {name: board.subscribe(name, text) for name, (text, _) in tests.items()}
+    for turn in range(500):
+        best = sorted(model.objects.values(), key=lambda o: o[:2])[: 3 * k]
+        changes = []
+        for _ in range(r.choice([1, 1, 6])):
+            name, y = r.randrange(80), float(r.randint(0, 30))
+            if name not in model.objects or r.random() < 0.1:
+                at = {"x": float(r.randint(0, 9)), "y": float(r.randint(0, 9)), "v": 1.0}
+                changes.append((name, y, at))
+            elif best and turn % 100 > 50:  # a view runs short when its best objects get worse
+                changes.append((r.choice(best)[2], r.choice([None, 25.0 + y])))
+            else:
+                changes.append((name, y))
+        changes = list({change[0]: change for change in changes}.values())
+        messages = (board.update_batch if len(changes) > 1 else board.update_many)(changes)
+        for change in changes:
+            model.change(*change)
+        for name, (_, test) in tests.items():
+            for message in messages:
+                held[name].receive(message)
+            inside = model.best(lambda at, test=test: test(at["x"], at["y"]), None, k)
+            assert shown(held[name].best) == inside
+    assert board.work.refills > 6  # more often than once per interest
 
 
 @pytest.mark.parametrize("values", ["equal", "missing", "few"])
