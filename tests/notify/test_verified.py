@@ -251,6 +251,7 @@ def test_a_view_is_filled_only_when_it_falls_below_k():
         interests=[{"id": "disk", "filter": "within(place, circle(5, 5, 3))"}],
     )
     assert board.work.candidates == board.work.refills == 0
+    assert board.plan[1].startswith("apart from 1 box with shapes or arithmetic, an object lies in")
     board.set_value(399, -5)
     board.update_batch([(0, 3), (20, None), (19, 5, {"x": 19, "y": 3})])
     assert board.work.candidates == board.work.refills == 0  # none of them is near

@@ -15,6 +15,7 @@ import numpy as np
 
 from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.model.display import counted
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
@@ -254,6 +255,9 @@ class BoxEngine(BoardEngine):
         near = sum(self._painter.near(self.tree, index) for index in sample) / max(1, len(sample))
         few = self._painter.few
         why = f"an object lies in {near:,.0f} interests, on average of {len(sample):,} objects"
+        if len(self.verified):
+            verified = counted(len(self.verified), "box", "boxes")
+            why = f"apart from {verified} with shapes or arithmetic, {why}"
         if near > few:
             return "regions", f"{why}; the lists of up to {few:,} would be computed one by one"
         return "lists", f"{why}; from {few + 1:,} on, they would be traversed as regions"

@@ -30,6 +30,7 @@ from rangecast.server.state.edits import (
     UPDATES,
 )
 from rangecast.server.verify.deliveries import verify_deliveries
+from tests.server.replication.test_follower import wait_for
 from tests.support.server.boards import SPACES, B, Mirror, T, all_of, run
 from tests.support.server.served import Served
 
@@ -182,6 +183,14 @@ def test_a_board_with_shapes_over_http(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="unknown field 'place'"):
                 board.update_many([{"id": "o1", "value": 1, "place": 3}])
             page = httpx.get(f"{served.url}/v1/consumers/ann/messages", trust_env=False).json()
+            twin = Served(data=tmp_path / "second", spaces={}, follow=served.url)
+            try:
+                with Client(twin.url) as follower:
+                    wait_for(follower, client.status()["durable_seq"])
+                    assert follower.messages("ann") == client.messages("ann")
+                    assert follower.board(B)["disk"].best == board["disk"].best
+            finally:
+                twin.stop()
     finally:
         served.stop()
     (tmp_path / "got.jsonl").write_text("\n".join(map(json.dumps, page["items"])))
