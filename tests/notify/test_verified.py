@@ -185,6 +185,24 @@ def test_a_shape_that_is_a_box_hears_what_the_box_hears(seed):
         assert heard[0] == heard[1]
 
 
+def test_equal_shapes_share_a_view():
+    board = Board(1, space=space_of(), objects=[{"id": 1, "x": 0, "y": 0, "v": 0, "value": 5}])
+    where = "within(place, circle(0, 0, 2))"
+    board.subscribe_many([{"id": name, "filter": where} for name in range(50)])
+    messages = board.set_value(1, 4)
+    assert (len(messages), board.work.candidates, board.work.refills) == (1, 1, 1)
+    assert board.affected_interests(messages) == list(range(50))
+    for name in range(49):
+        board.unsubscribe(name)
+        assert len(board.affected_interests(board.set_value(1, name))) == 49 - name
+    board.subscribe(77, where)
+    board.unsubscribe(49)
+    assert board.affected_interests(board.set_value(1, -1)) == [77]
+    board.unsubscribe(77)
+    assert not len(board.set_value(1, -2))
+    assert board.work.refills == 1
+
+
 def test_a_condition_that_always_holds_in_a_box_is_not_tested():
     board = Board(1, space=space_of())
     where = "within(place, circle(4, 4, 5)) and -1e308 + (y - (x + y)) < 3"

@@ -4,10 +4,10 @@ Such a box has the number of its condition, a *word*, as its range on the attrib
 condition. Objects have no value there, so painters pass it by, and a message can still reach it
 alone: by its bounds, the word included.
 
-Each of these boxes has a *view*: the best objects inside, up to 2k + 8, each verified when it
-entered. A changed object is compared with the views of the boxes around it alone. A view that falls
-below k, and may lack objects, is filled again from all objects; one that no change has met yet is
-empty, and filled before the first one.
+Each of these boxes has a *view*, which equal ones share: the best objects inside, up to 2k + 8,
+each verified when it entered. A changed object is compared with the views of the boxes around it
+alone. A view that falls below k, and may lack objects, is filled again from all objects; one that
+no change has met yet is empty, and filled before the first one.
 
     slots, ys, arrivals   (rows, 2k + 8)  the objects of each view, the best first
     size                  (rows,)         how many they are; -1: not filled yet
@@ -159,9 +159,11 @@ class VerifiedBoxes:
         self._tree = Points(np.zeros((0, 2 * self._d)))
         """The bounds without words, narrowed by arithmetic."""
         self._row_of: dict[int, int] = {}
-        """Rows by the rows of the board's own tree."""
-        self._owner = np.zeros(0, np.int32)
+        """Rows by the rows of the board's own tree, their owners. Equal boxes share a row."""
+        self._owners: dict[int, set[int]] = {}
         """The reverse."""
+        self._known: dict[bytes, int] = {}
+        """Rows by the bytes of their boxes."""
         self._boxes = np.zeros((0, 2 * self._d))
         self._views = Views.of(0, self._width)
         self._olds = np.zeros(0)
@@ -169,7 +171,7 @@ class VerifiedBoxes:
         self.work = np.zeros(2, np.int64)
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return len(self._owners)
 
     @property
     def _places(self) -> Places:
@@ -190,20 +192,28 @@ class VerifiedBoxes:
         words = self.have_words(boxes)
         if not words.any():
             return
-        owners, boxes = owners[words], boxes[words]
+        keys = [box.tobytes() for box in boxes[words]]
+        new = {key: at for at, key in enumerate(keys) if key not in self._known}
+        if new:
+            self._add_rows(list(new), boxes[words][list(new.values())])
+        for owner, key in zip(owners[words].tolist(), keys, strict=True):
+            self._row_of[owner] = row = self._known[key]
+            self._owners.setdefault(row, set()).add(owner)
+
+    def _add_rows(self, keys: list[bytes], boxes: F64) -> None:
+        """Add boxes that differ from all others."""
         lo, hi = boxes[:, : self._d].copy(), boxes[:, self._d :].copy()
         tighten(self._space, lo, hi)
         rows = self._tree.add_many(self._without_words(np.concatenate([lo, hi], axis=1)))
         room = int(rows.max()) + 1
-        if room > len(self._owner):
-            self._grow(max(room, 2 * len(self._owner)))
-        self._owner[rows], self._boxes[rows] = owners, boxes
+        if room > len(self._boxes):
+            self._grow(max(room, 2 * len(self._boxes)))
+        self._boxes[rows] = boxes
         self._views.size[rows] = -1
-        self._row_of |= dict(zip(owners.tolist(), rows.tolist(), strict=True))
+        self._known |= dict(zip(keys, rows.tolist(), strict=True))
 
     def _grow(self, room: int) -> None:
-        more = room - len(self._owner)
-        self._owner = np.concatenate([self._owner, np.zeros(more, np.int32)])
+        more = room - len(self._boxes)
         self._boxes = np.concatenate([self._boxes, np.zeros((more, 2 * self._d))])
         old, new = self._views._asdict(), Views.of(more, self._width)._asdict()
         self._views = Views(**{name: np.concatenate([old[name], new[name]]) for name in old})
@@ -211,7 +221,11 @@ class VerifiedBoxes:
     def remove(self, owner: int) -> None:
         """Remove a box, if objects are verified in it."""
         row = self._row_of.pop(owner, None)
-        if row is not None:
+        if row is None:
+            return
+        self._owners[row].remove(owner)
+        if not self._owners[row]:
+            del self._owners[row], self._known[self._boxes[row].tobytes()]
             self._tree.remove(row)
 
     def forget(self) -> None:
@@ -312,7 +326,7 @@ class VerifiedBoxes:
 
     def settle(self, objects: Points, touched: Touched, olds: dict[int, float]) -> tuple[I32, I32]:
         """Update views after objects changed; return pairs: a row of the board's tree, and the slot
-        of an object that is sent to it.
+        of an object that is sent to it. Of the owners of a view there is one.
 
         `olds` are the old values of objects whose values changed.
         """
@@ -329,10 +343,11 @@ class VerifiedBoxes:
         whose, what = (np.empty(2 * k * len(rows), np.int32) for _ in range(2))
         n = _find_needs(touched.before, views, rows, self._olds, k, whose, what)
         self._olds[changed] = np.nan
-        return self._owner[whose[:n]], what[:n]
+        first = [next(iter(self._owners[row])) for row in whose[:n].tolist()]
+        return np.array(first, np.int32), what[:n]
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays."""
-        arrays = self._owner, self._boxes, *self._views
+        arrays = self._boxes, *self._views
         return int(self._tree.memory + sum(array.nbytes for array in arrays))
