@@ -164,10 +164,10 @@ def test_a_filter_is_tried_and_saved_and_deleted(page: Page, url: str) -> None:
     row = page.locator("#subscriptions tbody tr", has=cell)
     expect(row).to_contain_text("price < 200")
     row.get_by_text("Check").click()
-    expect(row).to_contain_text("none: it is needed")
+    expect(row).to_contain_text("missing: required")
     put(url, "a search/12", "price < 1")  # the list is loaded again
     expect(page.locator("#subscriptions tbody tr")).to_have_count(2)
-    expect(row).to_contain_text("none: it is needed")
+    expect(row).to_contain_text("missing: required")
     page.click("#save-form button")
     expect(page.locator("#save-answer")).to_contain_text("already exists")
     page.get_by_text("Replace it").click()
@@ -242,7 +242,7 @@ def test_it_opens_on_what_filters_bound_and_shows_boards(page: Page, url: str) -
     expect(page.locator("#interests tbody tr")).to_contain_text(f"1. b value 12. {HOSTILE} value 3")
     expect(page.locator("#board-note")).to_contain_text("the 2 of the lowest value")
     page.fill("#board-search", "far")
-    expect(page.locator("#interests")).to_contain_text("There is no interest with this id")
+    expect(page.locator("#interests")).to_contain_text("No interest has this id")
     page.fill("#board-search", "")
     # its own live tail is a subscription of the server, and none of the person's
     expect(page.locator("#tail-note")).to_contain_text("Waiting")
@@ -287,7 +287,7 @@ def test_a_token_is_asked_for_and_used(page: Page, url: str) -> None:
     page.fill("#tail-filter", "true")
     given = {"label": "page", "scopes": ["admin"]}
     token = httpx.post(f"{url}/v1/tokens", json=given).raise_for_status().json()["token"]
-    expect(page.locator("#health")).to_contain_text("asks for a token")
+    expect(page.locator("#health")).to_contain_text("requires a token")
     page.fill("#token", token)
     page.press("#token", "Enter")
     expect(page.locator("#health")).to_contain_text("subscriptions")

@@ -45,8 +45,8 @@ async function tick() {
     Object.assign(state, await status.poll());
     if (state.spaces.length !== state.status.spaces || !state.space) await loadSpaces();
     const now = state.status;
-    if (now.disk_full) health("The disk is full: nothing new is taken, deliveries go on", "bad");
-    else if (!state.space && !now.boards) health("There is no space yet. Make one: PUT /v1/spaces/NAME, or start with --space or --demo", "good");
+    if (now.disk_full) health("The disk is full: new events and edits are rejected, deliveries continue", "bad");
+    else if (!state.space && !now.boards) health("No spaces yet. Create one with PUT /v1/spaces/NAME, or start the server with --space or --demo", "good");
     else {
       const interests = now.boards ? `, ${many(now.interests, "interest")} of ${many(now.boards, "board")}` : "";
       health(`${many(now.subscriptions, "subscription")}${interests}, ${many(now.durable_seq, "entry").replace("entrys", "entries")} in the log`, "good");
@@ -54,7 +54,7 @@ async function tick() {
     state.events = await newest(state);
     for (const part of parts) await part.ticked?.(state);
   } catch (error) {
-    health(error.status === 401 ? "The server asks for a token" : error.message, "bad");
+    health(error.status === 401 ? "This server requires a token" : error.message, "bad");
   }
   setTimeout(tick, document.hidden ? 5000 : 1000);
 }

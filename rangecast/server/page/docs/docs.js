@@ -91,7 +91,7 @@ function show() {
   $("nav").replaceChildren(...tags.flatMap(([tag, some]) => [el("h2", {}, tag.name), ...some.map(link)]));
   $("main").replaceChildren(...tags.map(([tag, some]) => el("section", { "aria-label": tag.name },
     el("h2", {}, tag.name), el("p", { class: "note" }, tag.description), ...some.map(operation))));
-  if (!tags.length) $("main").replaceChildren(el("p", { class: "empty" }, "No operation has this in its name or path."));
+  if (!tags.length) $("main").replaceChildren(el("p", { class: "empty" }, "No operation's name or path contains this."));
 }
 
 function goTo() {

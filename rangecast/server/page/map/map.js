@@ -111,7 +111,7 @@ function pick(px, py) {
     const [x, y] = projection().unproject(view.world(px, py));
     const turned = view.isEarth ? x - 360 * Math.round(x / 360) : x;
     const names = [...new Set(shapes.filter((one) => !one.negated).map(({ subscription }) => String(subscription)))];
-    $("map-here").textContent = `${Number(turned.toPrecision(7))}, ${Number(y.toPrecision(7))}: ${names.length ? listed(names) : "in no shape"}`;
+    $("map-here").textContent = `${Number(turned.toPrecision(7))}, ${Number(y.toPrecision(7))}: ${names.length ? listed(names) : "outside all shapes"}`;
   }
   show();
 }

@@ -41,7 +41,7 @@ async function look(isNow) {
     $("board-note").textContent = `${many(board.objects, "object")}, ${many(board.interests, "interest")}; `
       + `each has the ${board.k} of the ${order} value in its range.${interests.items.length < board.interests && !wanted ? ` The first ${interests.items.length} by id are shown.` : ""}`;
     body.replaceChildren(...lists.map(row));
-    if (!lists.length) body.append(el("tr", {}, el("td", { colspan: 4, class: "empty" }, wanted ? "There is no interest with this id." : "This board has no interests yet.")));
+    if (!lists.length) body.append(el("tr", {}, el("td", { colspan: 4, class: "empty" }, wanted ? "No interest has this id." : "This board has no interests yet.")));
   } catch (error) {
     body.replaceChildren(el("tr", {}, el("td", { colspan: 4 }, say(error))));
   }

@@ -43,13 +43,13 @@ async function latest() {
 
 async function take() {
   const last = await latest();
-  if (!last) throw new Error("There was no event lately. Publish one, or write one.");
+  if (!last) throw new Error("No recent events. Publish one, or type one in.");
   $("event").value = written(last);
   await recipients();
 }
 
 function given() {
-  if (!state.space) throw new Error("There is no space yet.");
+  if (!state.space) throw new Error("No spaces yet.");
   try {
     return JSON.parse($("event").value);
   } catch (error) {
@@ -68,13 +68,13 @@ async function recipients() {
   });
   const rest = found.count - found.matches.length;
   $("event-answer").replaceChildren(
-    el("p", { class: "big" }, found.count ? `${many(found.count, "subscription")} ${found.count === 1 ? "gets" : "get"} it${found.count ? ":" : ""}` : "No subscription gets it."),
+    el("p", { class: "big" }, found.count ? `${many(found.count, "subscription")} ${found.count === 1 ? "gets" : "get"} it${found.count ? ":" : ""}` : "No subscription matches it."),
     el("p", { class: "row" }, ...buttons, rest > 0 ? `and ${rest.toLocaleString("en")} more` : null),
     ...near(found));
 }
 
 function near({ nearest, looked_at: looked, subscriptions }) {
-  if (!nearest.length) return subscriptions ? [] : [el("p", { class: "empty" }, "There are no subscriptions yet. Try a filter and save it.")];
+  if (!nearest.length) return subscriptions ? [] : [el("p", { class: "empty" }, "No subscriptions yet. Try a filter and save it.")];
   const bound = looked < subscriptions ? ` (of the first ${looked.toLocaleString("en")})` : "";
   return [el("p", {}, `These lack least${bound}:`), el("div", { class: "scroll", tabindex: "0" }, el("table", {},
     el("thead", {}, el("tr", {}, el("th", {}, "Subscription"), el("th", {}, "What it wants"), el("th", {}, "The event has"))),

@@ -23,7 +23,7 @@ function link(one, status) {
   const behind = one.reach.filter((name) => name !== one.broker);
   return el("tr", {}, el("td", {}, one.broker), state(one.state),
     el("td", {}, one.lag.toLocaleString("en")),
-    el("td", {}, one.wants === null ? "not known: everything" : many(one.wants, "filter")),
+    el("td", {}, one.wants === null ? "unknown: everything" : many(one.wants, "filter")),
     el("td", {}, many(one.advertised, "filter")),
     el("td", {}, behind.join(", ") || "none"),
     el("td", { class: one.state === "up" ? "note" : "bad" }, one.state === "up" ? "none" : error ?? "it hasn't connected"));

@@ -44,7 +44,7 @@ async function load(after = "") {
     const rows = page.items.filter((one) => !isTail(one.id)).map((one) => kept(body, one) ?? subscription(one));
     if (after) body.append(...rows);
     else body.replaceChildren(...rows);
-    if (!body.rows.length) body.append(empty(5, text ? "No subscription has this in its id or filter." : "There are no subscriptions yet. Try a filter above, and save it."));
+    if (!body.rows.length) body.append(empty(5, text ? "No id or filter contains this." : "No subscriptions yet. Try a filter above and save it."));
     $("subscriptions-count").textContent = page.count.toLocaleString("en");
     $("more").hidden = !next;
   } catch (error) {
@@ -61,7 +61,7 @@ function subscription(one) {
   const cover = el("td");
   const ask_cover = el("button", { type: "button", class: "plain", "aria-label": `What covers ${one.id}?`, on: { click: () => run(ask_cover, cover, async () => {
     const { covered_by: by, looked_at: looked, subscriptions } = await post(inSpace(state.space.name, "/subscriptions:find-covering"), { subscription: one.id });
-    cover.replaceChildren(by !== null ? by : looked < subscriptions ? `none of the first ${looked.toLocaleString("en")}` : "none: it is needed");
+    cover.replaceChildren(by !== null ? by : looked < subscriptions ? `none of the first ${looked.toLocaleString("en")}` : "missing: required");
   }) } }, "Check");
   cover.append(ask_cover);
   const row = el("tr", { "data-of": JSON.stringify(one) }, el("td", {}, one.id), el("td", { class: "code" }, one.filter), el("td", {}, one.consumer ?? "–"), cover);
@@ -86,7 +86,7 @@ function showConsumers(consumers) {
   if (names !== shape) {
     shape = names;
     body.replaceChildren(...consumers.map(consumer));
-    if (!consumers.length) body.append(empty(7, "There are no consumers yet. Make one with PUT /v1/consumers/NAME; it gets the matches of its subscriptions."));
+    if (!consumers.length) body.append(empty(7, "No consumers yet. Create one with PUT /v1/consumers/NAME; it receives the matches of its subscriptions."));
   }
   consumers.forEach((one, at) => {
     const [, , lag, listeners, delivery, error] = body.rows[at].cells;

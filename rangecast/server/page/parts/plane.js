@@ -73,7 +73,7 @@ function note() {
   const { boxes, bounded } = drawn;
   $("plane-note").textContent = bounded
     ? `${boxes.length < bounded ? `${boxes.length} of ` : ""}${bounded === 1 ? "1 box that bounds" : `${bounded.toLocaleString("en")} boxes that bound`} one of the two, and the latest events.`
-    : "No subscription bounds one of the two. Points are the latest events.";
+    : "No subscription restricts either attribute. Points are the latest events.";
 }
 
 // ---- scales
@@ -191,7 +191,7 @@ function draw() {
   pen.font = "12px system-ui, sans-serif";
   if (!scales) {
     pen.fillStyle = color("soft");
-    pen.fillText(state?.space ? "Waiting for the first event …" : "There is no space yet.", 16, 28);
+    pen.fillText(state?.space ? "Waiting for the first event …" : "No spaces yet.", 16, 28);
     return;
   }
   const [across, up] = scales;

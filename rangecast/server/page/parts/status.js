@@ -44,7 +44,7 @@ export function bytes(count) {
 const PROMISE = {
   fsync: "synced before each answer",
   interval: "synced every 50 ms",
-  none: "gone with the process",
+  none: "lost when the process ends",
 };
 
 // Ask for the state, draw it, and return it with the consumers.

@@ -44,7 +44,7 @@ export function chosen({ space }) {
 
 export function ticked({ status }) {
   if (!session && state.space && !$("tail-note").classList.contains("bad")) start();
-  else if (session && last && status.durable_seq - last > FAR) start("Too many to show: it went on at the end of the log.");
+  else if (session && last && status.durable_seq - last > FAR) start("Too many to show: continued at the end of the log.");
   session?.more(Math.min(used, RATE));
   used -= Math.min(used, RATE);
 }
@@ -55,7 +55,7 @@ function start(text = "") {
   waiting = [];
   used = seen = skipped = last = 0;
   $("tail").tBodies[0].replaceChildren();
-  if (!state.space) return note("There is no space yet.");
+  if (!state.space) return note("No spaces yet.");
   wanted = $("tail-filter").value.trim() || "true";
   note(text || "Connecting …");
   session = follow(state.space.name, wanted, {

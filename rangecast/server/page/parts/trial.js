@@ -31,7 +31,7 @@ export function ticked({ consumers, space }) {
 }
 
 async function attempt() {
-  if (!state.space) throw new Error("There is no space yet.");
+  if (!state.space) throw new Error("No spaces yet.");
   const text = $("filter").value;
   const space = state.space.name;
   $("save-form").hidden = true;
@@ -71,7 +71,7 @@ function meaning({ boxes }) {
 }
 
 function past({ looked_at: count, matched, by_minute: minutes, examples }) {
-  if (!count) return [el("p", { class: "empty" }, "The log has no events of this space yet, so there is no past to try it on.")];
+  if (!count) return [el("p", { class: "empty" }, "The log has no events of this space yet to try it on.")];
   const parts = [el("p", { class: "big" }, "It would have matched ", el("strong", {}, matched.toLocaleString("en")),
     ` of the last ${many(count, "event")}.`)];
   if (minutes.length) parts.push(...bars(minutes));
