@@ -12,7 +12,7 @@ from rangecast.errors import UsageError
 from rangecast.notify.board import Board
 from rangecast.notify.servers.servers import Servers
 from rangecast.notify.servers.wire import Ask, FirstK, Handover, MinY
-from tests.support.notify_model import boards, changes
+from tests.support.notify_model import Model, Receivers, boards, changes
 
 MOST = 50_000
 """Messages between servers in a test: many more say that they never come to rest."""
@@ -101,6 +101,48 @@ def test_zones_follow_objects(number):
         crowd = max(len(board.best(x, x, k=1000)) for x in board.table()["position"].to_pylist())
         share = max(len(board.objects) / number, 1.0)
         assert fullest <= max(1.25 * 1.5 * share + 1, crowd)
+
+
+@pytest.mark.conformance
+@given(st.data(), st.integers(1, 4), st.integers(1, 4))
+def test_batches_keep_lists_right_and_never_send_more(data, k, number):
+    objects, interests = data.draw(boards())
+    given = columns(objects, interests)
+    options = {"algorithm": data.draw(st.sampled_from(["dense", "sparse"]))}
+    one_by_one, batches = (Servers(k, number, **given, **options) for _ in range(2))
+    model = Model(objects)
+    receivers = Receivers(model, interests, k)
+    edits = data.draw(changes(objects, most=20))
+    repeated = [change for change in edits for _ in range(data.draw(st.integers(1, 3)))]
+    # Of repetitions, all but the last have other values, which the last one replaces.
+    row = [
+        change if follows != change or change[1] is None else (change[0], 7.0, *change[2:])
+        for change, follows in itertools.pairwise([*repeated, None])
+    ]
+    row = [change for change, follows in itertools.pairwise([*row, None]) if change != follows]
+    size = data.draw(st.integers(1, 8))
+    for begin in range(0, len(row), size):
+        batch = row[begin : begin + size]
+        messages = batches.update_batch(batch)
+        assert len(messages) <= len(one_by_one.update_many(batch))
+        for change in batch:
+            model.change(*change)
+        receivers.take(messages)
+        receivers.verify(model)
+
+
+def test_a_batch_makes_only_the_last_of_changes_of_one_object_that_follow_one_another():
+    given = columns([("a", 1.0, 5.0), ("b", 2.0, 3.0)], [(0.0, 9.0)])
+    servers = Servers(1, 2, **given)
+    batch = [("a", 1.0), ("a", 2.0), ("b", 9.0), ("a", 8.0), ("a", None), ("c", 5.0, 3.0)]
+    messages = servers.update_batch([*batch, ("c", 4.0)])
+    assert [(one.object, one.value) for one in messages] == [
+        ("a", 2.0),
+        ("a", float("inf")),
+        ("b", 9.0),
+        ("c", 4.0),
+    ]
+    assert servers.seq == 4
 
 
 def test_the_same_order_gives_the_same_servers():

@@ -41,6 +41,29 @@ class Model:
         return inside.index(name) + 1 if name in inside else INF
 
 
+class Receivers:
+    """Lists of interests on a line, kept by the messages that reach them, in plain Python."""
+
+    def __init__(self, model, interests, k):
+        self.k = k
+        self.lists = {ends: [o[:3] for o in model.best(*ends, k)] for ends in interests}
+
+    def take(self, messages):
+        for message in messages:
+            for (lo, hi), entries in self.lists.items():
+                if not message.reaches(lo, hi):
+                    continue
+                entries[:] = [entry for entry in entries if entry[2] != message.object]
+                if not message.is_gone:
+                    entries.append((message.value, message.arrival, message.object))
+                entries.sort()
+                del entries[self.k :]
+
+    def verify(self, model):
+        for ends, entries in self.lists.items():
+            assert entries == [o[:3] for o in model.best(*ends, self.k)], ends
+
+
 class BoxModel(Model):
     """The same with places of several coordinates, and boxes for ranges."""
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from rangecast.errors import UsageError
 from rangecast.notify.messages import Message
@@ -51,6 +51,7 @@ from rangecast.notify.servers.wire import (
     Routed,
     ServerMessage,
     SetValue,
+    Start,
     WireObject,
 )
 from rangecast.notify.servers.zone import Zone
@@ -92,6 +93,17 @@ class Server:
         """Direction of an incoming handover, until nothing more is passed on."""
         self._todo: deque[ServerMessage] = deque()
         self._outputs: list[Output] = []
+
+    @classmethod
+    def of(cls, start: Start) -> Self:
+        """Return a server in its first state."""
+        return cls(
+            Zone(start.lo, start.hi, start.things),
+            Tiler(start.k, start.groups, uses_interests=start.uses_interests),
+            place=start.place,
+            servers=start.servers,
+            objects=start.objects,
+        )
 
     def handle(self, message: ServerMessage) -> list[Output]:
         """Process a message from a neighbour, a change or an edit; return the messages to send."""
@@ -215,7 +227,7 @@ class Server:
             self.zone.remove(change.object)
         else:
             self.zone.change(change.object, change.y)
-        self._send(HOME, Completed(change.seq))
+        self._send(HOME, Completed(change.seq, painting.position))
 
     # ---- interests
 

@@ -14,7 +14,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from rangecast.notify.board import ALGORITHMS
 from rangecast.notify.line.tables import LineTables
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
 from rangecast.notify.plan import Places, Step, planned
-from rangecast.notify.servers.painting import Tiler
 from rangecast.notify.servers.server import Server
 from rangecast.notify.servers.wire import (
     EAST,
@@ -38,9 +37,9 @@ from rangecast.notify.servers.wire import (
     Range,
     ServerMessage,
     SetValue,
+    Start,
     WireObject,
 )
-from rangecast.notify.servers.zone import Zone
 from rangecast.notify.tables import MAX_K, Change
 
 Link = tuple[int, int]
@@ -65,6 +64,24 @@ class _KnownObject(NamedTuple):
     x: float
     server: int
     """Server that the object was added to: messages are forwarded from there."""
+
+
+def coalesced(steps: Iterable[Step]) -> list[Step]:
+    """Return the steps of a batch without values that the next step replaces.
+
+    Only steps of one object that follow one another are joined: with another change between them
+    the object may have hidden that one from the lists, and joining them could send more messages.
+    """
+    joined: list[Step] = []
+    for step in steps:
+        before = joined[-1] if joined and joined[-1].id == step.id else None
+        if before is not None and before.kind == "set":
+            joined[-1] = step
+        elif before is not None and step.kind == "set":  # it was added or moved
+            joined[-1] = before._replace(y=step.y)
+        else:
+            joined.append(step)
+    return joined
 
 
 def _first(links: Sequence[Link]) -> Link:
@@ -121,22 +138,23 @@ class Servers:
             self._known[slot] = _KnownObject(x, self._server_at(x))
             things[self._known[slot].server].append(WireObject(y, arrival, x, object_id))
         ends = [*self._bounds, math.inf]
-        self.servers = [
-            Server(
-                Zone(ends[number_], ends[number_ + 1], things[number_]),
-                Tiler(self.k, groups, uses_interests=algorithm == "sparse"),
-                place=number_,
-                servers=number,
-                objects=len(ids),
-            )
-            for number_ in range(number)
-        ]
-        self._links: dict[Link, deque[tuple[int, ServerMessage]]] = {}
-        self._clock = count()
         self._sent: list[Message] = []
-        self._is_done = True
+        uses_interests = algorithm == "sparse"
+        self._begin(
+            [
+                Start(place, number, len(ids), self.k, groups, uses_interests, *zone, tuple(some))
+                for place, (zone, some) in enumerate(zip(pairwise(ends), things, strict=True))
+            ]
+        )
         if interests is not None:
             self.subscribe_many(interests)
+
+    def _begin(self, starts: Sequence[Start]) -> None:
+        """Start the servers."""
+        self.servers = [Server.of(start) for start in starts]
+        self._links: dict[Link, deque[tuple[int, ServerMessage]]] = {}
+        self._clock = count()
+        self._is_done = True
 
     # ---- objects
 
@@ -165,6 +183,15 @@ class Servers:
 
     def update_many(self, changes: Any) -> list[Message]:
         """Apply changes one after the other, as `Board.update_many` takes them."""
+        return self._apply_all(self._planned(changes))
+
+    def update_batch(self, changes: Any) -> list[Message]:
+        """Apply changes as one batch: of changes of one object that follow one another, only the
+        last is made. There are never more messages than with `update_many`.
+        """
+        return self._apply_all(coalesced(self._planned(changes)))
+
+    def _planned(self, changes: Any) -> list[Step]:
         places = Places(
             lambda slot: self._known[slot].x,
             lambda _, x: check_finite("position", x),
@@ -172,10 +199,10 @@ class Servers:
             self._tables.names,
             self._tables.needs,
         )
-        messages: list[Message] = []
-        for step in planned(changes, self._objects, places, descending=self.descending):
-            messages += self._apply(step)
-        return messages
+        return planned(changes, self._objects, places, descending=self.descending)
+
+    def _apply_all(self, steps: Iterable[Step]) -> list[Message]:
+        return [message for step in steps for message in self._apply(step)]
 
     def _apply(self, step: Step) -> list[Message]:
         """Send one change, and deliver messages until it is done."""
@@ -273,12 +300,18 @@ class Servers:
     @property
     def work(self) -> Work:
         """Calls of each kind so far, on all servers."""
-        return Work(*map(sum, zip(*(server.tiler.work for server in self.servers), strict=True)))
+        return self._totals()[0]
 
     @property
     def walks(self) -> QueryCounts:
         """Number and hops of queries so far."""
-        hops = [
-            sum(server.tiler.hops[kind] for server in self.servers) for kind in (FIRST_K, MIN_Y)
-        ]
-        return QueryCounts(self.work.first_k, hops[0], self.work.min_y, hops[1])
+        work, hops = self._totals()
+        return QueryCounts(work.first_k, hops[FIRST_K], work.min_y, hops[MIN_Y])
+
+    def _totals(self) -> tuple[Work, tuple[int, ...]]:
+        """Return the calls and the hops by kind, on all servers."""
+        tilers = [server.tiler for server in self.servers]
+        return (
+            Work(*map(sum, zip(*(tiler.work for tiler in tilers), strict=True))),
+            tuple(map(sum, zip(*(tiler.hops for tiler in tilers), strict=True))),
+        )

@@ -37,6 +37,21 @@ class Range(NamedTuple):
     hi: float
 
 
+class Start(NamedTuple):
+    """Everything that a server begins with."""
+
+    place: int
+    servers: int
+    objects: int
+    """Number of objects on all servers."""
+    k: int
+    groups: int
+    uses_interests: bool
+    lo: float
+    hi: float
+    things: tuple[WireObject, ...]
+
+
 class SetValue(NamedTuple):
     """Set the value of the object at a position; inf removes it. `to`: move it there first."""
 
@@ -159,6 +174,8 @@ class Completed(NamedTuple):
     """A change or an edit is complete: all of its messages have been sent."""
 
     seq: int
+    messages: int = 0
+    """Number of its messages to subscribers: some may come over other links, and later."""
 
 
 Routed = SetValue | Enter | FirstK | MinY | Nearest | Lowest
