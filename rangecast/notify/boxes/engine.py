@@ -125,16 +125,17 @@ class BoxEngine(BoardEngine):
         return self.verified.best(self.objects, box, k)
 
     def best_where(self, where: tuple[Any, ...], k: int) -> list[I32]:
-        filter_ = where[0] if len(where) == 1 else None
-        if self.verified.axes and isinstance(filter_, str | Filter):
-            tentative = TentativeSpace(self.space)
-            Filter.parse(str(filter_), tentative)
-            if tentative.has_news:  # a query doesn't add its conditions to those of the space
-                space = Space.from_definition(self.space.definition())
-                boxes = np.concatenate(Filter.parse(str(filter_), space).arrays(), axis=1)
-                verified = VerifiedBoxes(space, k)
-                return [verified.best(self.objects, box, k) for box in boxes]
-        return super().best_where(where, k)
+        text = where[0] if len(where) == 1 else None
+        is_text = isinstance(text, str) or (isinstance(text, Filter) and text.space == self.space)
+        if not self.verified.axes or not is_text:
+            return super().best_where(where, k)
+        space, verified = TentativeSpace(self.space), self.verified
+        filter_ = Filter.parse(str(text), space)
+        if space.has_news:  # a query doesn't add its conditions to those of the space
+            fresh = Space.from_definition(self.space.definition())
+            filter_, verified = Filter.parse(str(text), fresh), VerifiedBoxes(fresh, k)
+        boxes = np.concatenate(filter_.arrays(), axis=1)
+        return [verified.best(self.objects, box, k) for box in boxes]
 
     def contain(self, boxes: F64, places: F64) -> Bool:
         inside = [self.verified.contains(box, places) for box in boxes]
