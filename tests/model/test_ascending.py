@@ -48,7 +48,7 @@ def test_any_edits_are_those_of_a_dict(seed: int) -> None:
                 ids = some
             case _:
                 ids = [*{rng.randrange(-50, 5_000) for _ in range(rng.choice([1, 4]))}]
-        rows = [row := row + 1 for _ in ids]
+        rows = [rng.choice([row := row + 1, -1, 2**40]) for _ in ids]
         known = [id_ for id_ in ids if id_ in expected]
         assert [id_ for id_ in ids if id_ in members] == known
         members.bind_many(list(ids), rows)

@@ -1,6 +1,6 @@
 """Rows of integer ids in an array, for ids that come in ascending order with few gaps.
 
-A dict takes about 100 bytes per id, this takes 4. It iterates as a dict would, because each new id
+A dict takes about 100 bytes per id, this takes 8. It iterates as a dict would, because each new id
 is the largest so far; for ids that don't fit, a dict must take over.
 """
 
@@ -12,14 +12,14 @@ from itertools import pairwise
 
 _GAPS, _SMALL = 4, 1024
 """The array has at most this many items per id, beside a small number."""
-_ABSENT = -1
+_ABSENT = -(2**63)
 
 
 class AscendingRows:
     """A mapping from ids to rows."""
 
     def __init__(self) -> None:
-        self._rows = array("i")
+        self._rows = array("q")
         """The row of each id from `_first` on; the last one isn't absent."""
         self._first = 0
         self._count = 0
@@ -101,7 +101,7 @@ class AscendingRows:
         if not new:
             return True
         if not self._count:
-            self._rows, self._first = array("i"), new[0]
+            self._rows, self._first = array("q"), new[0]
         if new[0] < self._first + len(self._rows):
             return False
         if not _are_consecutive(new) and any(low >= high for low, high in pairwise(new)):
