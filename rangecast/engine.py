@@ -40,7 +40,7 @@ from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.rank.live import Query, best_live, best_on_device
-from rangecast.rank.options import Probabilities, RankOptions, ScoreFactors
+from rangecast.rank.options import Probabilities, RankOptions, ScoreFactors, probabilities_of
 from rangecast.rank.rate_limit import limited, seconds_of, time_axis
 from rangecast.rank.result import Best
 from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain
@@ -375,7 +375,7 @@ class Engine(LiveSet):
                 best = best_uncertain(
                     search,
                     lambda some: boxes_of(rows, some.astype(np.int64), self.space),
-                    (lo, hi, self._probabilities_of(parts, options.probabilities or {})),
+                    (lo, hi, probabilities_of(options.probabilities or {}, parts, self.space)),
                     k,
                     rows.arrival,
                 )
@@ -392,28 +392,6 @@ class Engine(LiveSet):
         if self._on_device is not None:
             return best_on_device(view, query, self._on_device)
         return best_live(view, query, self.rank_index, self.space)
-
-    def _probabilities_of(self, parts: Parts, probabilities: Probabilities) -> F64:
-        """Return the probability of each value, (events, d)."""
-        assert parts.probabilities is not None
-        lo, sure = parts.lo, parts.probabilities
-        for name, value in probabilities.items():
-            axis = self.space.axis(name)
-            probability = np.asarray(value, np.float64)
-            if probability.shape not in ((), (len(lo),)):
-                raise UsageError(
-                    f"a probability must be one number, or one for each of {len(lo):,} events; "
-                    f"given for {name!r}: {probability.shape}"
-                )
-            wrong = probability[~((probability >= 0) & (probability <= 1))]
-            if len(wrong):
-                raise UsageError(
-                    f"a probability must be between 0 and 1; given for {name!r}: {wrong[0]}"
-                )
-            if len(lo) and np.isposinf(lo[:, axis]).all():
-                raise UsageError(f"{name!r} has a probability, but the event has no value for it")
-            sure[:, axis] = probability
-        return sure
 
     # ---- explaining
 

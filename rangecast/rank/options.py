@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
-from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.event_columns import EventColumns, Parts
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.rank.live import Query
@@ -64,3 +65,26 @@ class RankOptions:
         """Columns that events may have."""
         uncertain = self.probabilities is not None
         return EventColumns(spans=uncertain or self.span is not None, probabilities=uncertain)
+
+
+def probabilities_of(given: Probabilities, parts: Parts, space: Space) -> F64:
+    """Return the probability of each value, (events, d)."""
+    assert parts.probabilities is not None
+    lo, sure = parts.lo, parts.probabilities
+    for name, value in given.items():
+        axis = space.axis(name)
+        probability = np.asarray(value, np.float64)
+        if probability.shape not in ((), (len(lo),)):
+            raise UsageError(
+                f"a probability must be one number, or one for each of {len(lo):,} events; "
+                f"given for {name!r}: {probability.shape}"
+            )
+        wrong = probability[~((probability >= 0) & (probability <= 1))]
+        if len(wrong):
+            raise UsageError(
+                f"a probability must be between 0 and 1; given for {name!r}: {wrong[0]}"
+            )
+        if len(lo) and np.isposinf(lo[:, axis]).all():
+            raise UsageError(f"{name!r} has a probability, but the event has no value for it")
+        sure[:, axis] = probability
+    return sure

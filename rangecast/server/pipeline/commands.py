@@ -10,8 +10,8 @@ from typing import NamedTuple
 from rangecast.model.sets.members import Id
 from rangecast.server.encoding import EncodedEvents
 from rangecast.server.log.base import Draft, Log
-from rangecast.server.state.admission import Conditions
-from rangecast.server.state.boards import BoardEntry, ObjectChange
+from rangecast.server.state.admission import Admission, Conditions
+from rangecast.server.state.boards import BoardEntry, ObjectChange, UpdatesHead, updates_draft
 from rangecast.server.state.edits import AnyEdit, EventsHead, size_of
 from rangecast.server.state.entries import Read, SpaceEntry
 from rangecast.server.state.tracks.spaces import SpaceTracks
@@ -123,6 +123,23 @@ class Updates:
     def size(self) -> int:
         """Approximate size in bytes."""
         return 256 * len(self.changes) + 256 + self.bytes
+
+    def admitted(self, admission: Admission, now: int) -> Draft | ResolvedRequest:
+        """Return the unit to write, and note what was accepted."""
+        entry, first, rejected = self.entry, admission.seq, self.rejected
+        taken: list[ObjectChange] = []
+        codes: dict[int, str] = {}
+        if not (rejected and self.all_or_none):
+            changes = self.changes
+            taken, more = admission.updates(
+                entry, changes, all_or_none=self.all_or_none, only=self.only
+            )
+            rejected = sorted(rejected + [(row, str(error)) for row, error in more])
+            codes = {row: error.code for row, error in more}
+        self.accepted = PublishedEvents(first, len(taken), rejected, codes=codes)
+        if not taken:
+            return ResolvedRequest(self.accepted, True)
+        return updates_draft(UpdatesHead(entry.tenant, entry.name, self.is_batch), taken, now)
 
 
 @dataclass(slots=True, eq=False)

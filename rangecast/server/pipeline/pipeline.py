@@ -36,7 +36,6 @@ from rangecast.server.pipeline.commands import (
     transition_requests,
 )
 from rangecast.server.state.admission import Admission
-from rangecast.server.state.boards import ObjectChange, UpdatesHead, updates_draft
 from rangecast.server.state.dedup import Deduplicator
 from rangecast.server.state.edits import (
     BeginEpoch,
@@ -403,7 +402,7 @@ class CommitPipeline:
                 request.outcome.inserted = inserted
             return edits_draft(request.edits, now)
         if isinstance(request, Updates):
-            return self._admitted_updates(request, admission, now)
+            return request.admitted(admission, now)
         if isinstance(request, NewTransitions):
             admission.seq += len(request.derived)
             return request.draft(now)
@@ -431,24 +430,6 @@ class CommitPipeline:
             self.deduplicator.note_source(head)
         admission.seq += count
         return events_draft(head, encoded.lines, now)
-
-    def _admitted_updates(
-        self, request: Updates, admission: Admission, now: int
-    ) -> Draft | ResolvedRequest:
-        entry, first, rejected = request.entry, admission.seq, request.rejected
-        taken: list[ObjectChange] = []
-        codes: dict[int, str] = {}
-        if not (rejected and request.all_or_none):
-            changes = request.changes
-            taken, more = admission.updates(
-                entry, changes, all_or_none=request.all_or_none, only=request.only
-            )
-            rejected = sorted(rejected + [(row, str(error)) for row, error in more])
-            codes = {row: error.code for row, error in more}
-        request.accepted = PublishedEvents(first, len(taken), rejected, codes=codes)
-        if not taken:
-            return ResolvedRequest(request.accepted, True)
-        return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)
 
     def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
         if isinstance(request.edits, PutRun):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rangecast.server.http.auth import SCOPES
+from rangecast.server.http.openapi.board_schemas import BOARD_SCHEMAS
 from rangecast.server.http.openapi.fields import (
     EVENT,
     FILTER,
@@ -36,11 +37,6 @@ _MATCHES = (
     "million, or if the request is a repetition."
 )
 _REJECTED = listed(ref("RejectedRow"), "Rejected rows; the others were accepted.")
-_BOUNDS = {
-    "position_lo": maybe(number()),
-    "position_hi": maybe(number()),
-    "filter": FILTER,
-}
 
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
@@ -440,70 +436,5 @@ SCHEMAS: dict[str, Schema] = {
     "TestResult": record(
         "Result of a test.", delivered=flag(), status=maybe(whole()), error=maybe(text())
     ),
-    "NewBoard": closed(
-        record(
-            "Request for a board.",
-            {
-                "space": text("The space whose attributes objects have; none: a position."),
-                "upper_bound_attribute": text("Of two attributes, the one without lower bounds."),
-                "descending": flag("The highest value ranks first."),
-            },
-            k=whole("Number of objects per list.", minimum=1),
-        )
-    ),
-    "Board": record(
-        "A board.",
-        name=text(),
-        k=whole(),
-        attribute=maybe(listed(ref("Attribute"))),
-        upper_bound_attribute=maybe(text()),
-        descending=flag(),
-        objects=whole(),
-        interests=whole(),
-    ),
-    "Boards": record("The boards.", items=listed(ref("Board"))),
-    "NewInterest": closed(
-        record(
-            "Request for an interest: bounds of the position, or a filter.",
-            {
-                **_BOUNDS,
-                "id": {**ID, "description": "The id in the path; an integer, if the id is one."},
-                "k": whole(minimum=0),
-                "consumer": text(),
-            },
-        )
-    ),
-    "BulkInterest": closed(
-        record(
-            "A row of a bulk request for interests.",
-            {**_BOUNDS, "k": whole(minimum=0), "consumer": text()},
-            id=ID,
-        )
-    ),
-    "RankedObject": record(
-        "An object of a list.",
-        object=ID,
-        value=number(),
-        position={
-            "type": ["number", "object"],
-            "description": "A number, or, with a space, the values by attribute.",
-        },
-    ),
-    "Interest": record(
-        "An interest.",
-        {**_BOUNDS, "best": listed(ref("RankedObject"), "Its current list.")},
-        id=ID,
-        k=maybe(whole()),
-        consumer=maybe(text()),
-        position=POSITION,
-    ),
-    "Interests": page(ref("Interest"), "A page of interests, by id."),
-    "BoardObject": record(
-        "An object of a board: its position, or the attributes of its space, and its value.",
-        {"position": number()},
-        id=ID,
-        value=maybe(number("null removes the object.")),
-    ),
-    "BoardObjects": page(ref("BoardObject"), "A page of objects, by id."),
-    "RankedObjects": record("The best objects.", items=listed(ref("RankedObject"))),
+    **BOARD_SCHEMAS,
 }
