@@ -47,7 +47,7 @@ from rangecast.spark.java import java_version
 ARTIFACT = "org.opensearch.distribution.integ-test-zip:opensearch:3.6.0:zip"
 OLDEST_JAVA = 21
 JSON = "application/json"
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
 _SEARCHES = 100
 """Of a request; more are slower."""
 _SECONDS = 8.0
@@ -60,7 +60,7 @@ def percolator(folder: Path, boxes: Load, quick: bool) -> list[Theirs]:
     """Measure it; `quick` leaves it out, because starting it takes most of a minute."""
     if quick:
         raise Unavailable("starting it takes longer than all else of a quick run")
-    with opensearch(folder) as port:
+    with opensearch(folder) as (port, _):
         return asyncio.run(_measured(port, boxes))
 
 
@@ -68,8 +68,8 @@ def percolator(folder: Path, boxes: Load, quick: bool) -> list[Theirs]:
 
 
 @contextmanager
-def opensearch(folder: Path) -> Iterator[int]:
-    """Run OpenSearch in a folder until the `with` ends; give its port."""
+def opensearch(folder: Path) -> Iterator[tuple[int, int]]:
+    """Run OpenSearch in a folder until the `with` ends; give its port and its process."""
     java, user, port = _java(), plain_user(), free_port()
     if not shutil.which("mvn"):
         raise Unavailable("there is no Maven to fetch it with")
@@ -82,15 +82,15 @@ def opensearch(folder: Path) -> Iterator[int]:
         "discovery.type": "single-node",
         "http.port": port,
         "transport.port": free_port(),
-        "network.host": _HOST,
+        "network.host": HOST,
     }
     command = ["bash", home / "bin" / "opensearch"]
     command += [f"-E{name}={value}" for name, value in settings.items()]
     environment = os.environ | {"OPENSEARCH_JAVA_HOME": str(java)}
     log = folder / "log.txt"
     how = {"cwd": home, "env": environment, **as_user(user)}
-    with server(command, log, partial(answers, port), seconds=300, **how):
-        yield port
+    with server(command, log, partial(answers, port), seconds=300, **how) as process:
+        yield port, process.pid
 
 
 def _is_needed(name: str) -> bool:
@@ -120,13 +120,14 @@ def _query(low: list[float], high: list[float]) -> dict[str, Any]:
     return {"query": {"bool": {"filter": ranges}}}
 
 
-def _percolate(**documents: Any) -> dict[str, Any]:
+def percolate(**documents: Any) -> dict[str, Any]:
+    """Return a search for the queries that match documents."""
     wanted = {"percolate": {"field": "query", **documents}}
     return {"size": 10_000, "_source": False, "query": {"constant_score": {"filter": wanted}}}
 
 
 async def _measured(port: int, boxes: Load) -> list[Theirs]:
-    one = await Connection.opened(_HOST, port)
+    one = await Connection.opened(HOST, port)
     fields = {"query": {"type": "percolator"}} | {name: {"type": "double"} for name in NAMES}
     index = {
         "settings": {"number_of_shards": 1, "number_of_replicas": 0},
@@ -163,21 +164,22 @@ def _together(boxes: Load) -> list[bytes]:
     """Return requests of many documents each."""
     events = boxes.events
     return [
-        json.dumps(_percolate(documents=events[at : at + BODY])).encode()
+        json.dumps(percolate(documents=events[at : at + BODY])).encode()
         for at in range(0, len(events), BODY)
     ]
 
 
 def _searches(boxes: Load) -> list[bytes]:
     """Return requests of many searches each, of one document."""
-    singles = [json.dumps(_percolate(document=event)) for event in boxes.events[:2_000]]
+    singles = [json.dumps(percolate(document=event)) for event in boxes.events[:2_000]]
     return [
         "".join(f"{{}}\n{one}\n" for one in singles[at : at + _SEARCHES]).encode()
         for at in range(0, len(singles), _SEARCHES)
     ]
 
 
-def _hits(said: dict[str, Any]) -> list[dict[str, Any]]:
+def hits_of(said: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the queries that an answer has."""
     hits: list[dict[str, Any]] = said.get("hits", {}).get("hits", [])  # left out if there is none
     return hits
 
@@ -186,19 +188,19 @@ async def _checked(one: Connection, boxes: Load) -> None:
     """Compare the ids of some documents, asked for in both ways."""
     found: list[list[str]] = [[] for _ in range(BODY)]
     said = json.loads(await one.ask("POST", _SEARCH, _together(boxes)[0], JSON))
-    for hit in _hits(said):
+    for hit in hits_of(said):
         for slot in hit["fields"]["_percolator_document_slot"]:
             found[slot].append(hit["_id"])
     boxes.check("the percolator", found)
     said = json.loads(await one.ask("POST", _MANY, _searches(boxes)[0], LINES))
     boxes.check(
         "the percolator's msearch",
-        [[hit["_id"] for hit in _hits(each)] for each in said["responses"]],
+        [[hit["_id"] for hit in hits_of(each)] for each in said["responses"]],
     )
 
 
 async def _events(port: int, boxes: Load) -> list[Theirs]:
-    singles = [json.dumps(_percolate(document=event)).encode() for event in boxes.events[:2_000]]
+    singles = [json.dumps(percolate(document=event)).encode() for event in boxes.events[:2_000]]
     alone = "one document per request, 64 connections"
     ways = (
         ("documents, 1,000 per request", BODIES_ANSWERED, 4, _SEARCH, _together(boxes), JSON, BODY),
@@ -207,17 +209,17 @@ async def _events(port: int, boxes: Load) -> list[Theirs]:
     )
     found = []
     for what, beside, connections, path, bodies, kind, documents in ways:
-        send = partial(_rate, port, connections, path, bodies, kind)
+        send = partial(rate, port, connections, path, bodies, kind)
         await send(2.0)  # the JVM compiles
         found.append(Theirs(what, beside, documents * await send(_SECONDS)))
     return found
 
 
-async def _rate(
+async def rate(
     port: int, connections: int, path: str, bodies: list[bytes], kind: str, seconds: float
 ) -> float:
     """Return how many requests are answered per second."""
-    made = [await Connection.opened(_HOST, port) for _ in range(connections)]
+    made = [await Connection.opened(HOST, port) for _ in range(connections)]
     began = time.perf_counter()
     done = 0
 
@@ -239,5 +241,5 @@ async def _edits(port: int, query: str) -> float:
             target = f"/boxes/_doc/e{id(connection)}-{turn}"
             await connection.ask("PUT", target, query.encode(), JSON)
 
-    seconds, _ = await race(_HOST, port, 64, 50, edits)
+    seconds, _ = await race(HOST, port, 64, 50, edits)
     return 64 * 50 / seconds

@@ -17,9 +17,17 @@ import pyarrow as pa
 
 from rangecast.errors import InvalidValueError, RangecastError, UsageError, abbreviate
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes.base import INT64_MAX, INT64_MIN, Attribute, Integer, Number
+from rangecast.model.attributes.base import (
+    INT64_MAX,
+    INT64_MIN,
+    MISSING,
+    Attribute,
+    Integer,
+    Number,
+)
 from rangecast.model.attributes.field_paths import value_at
-from rangecast.model.attributes.text import String
+from rangecast.model.attributes.patterns import ORDER_BYTES, Patterns, Text, TextOrder, order_of
+from rangecast.model.attributes.text import OTHER, String
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import (
     EPOCH,
@@ -79,7 +87,10 @@ class EncodedEvents:
             # Handles of texts are made anew: what has waited is another array by now.
             with TEXTS.batch() as keep_texts:
                 for axis, attribute in enumerate(space):
-                    if isinstance(attribute, String):
+                    if isinstance(attribute, Text | Patterns):
+                        values = _values(self.rows, attribute)
+                        self.points[:, axis] = _text_coordinates(attribute, values)
+                    elif isinstance(attribute, String):
                         values = _values(self.rows, attribute)
                         self.points[:, axis] = [attribute.coordinate(value) for value in values]
                 keep_texts(self.points)
@@ -314,6 +325,8 @@ def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | 
                 column = _numbers(attribute, values, are_all_given=type(None) not in kinds)
             elif kinds <= _TEXTS and isinstance(attribute, Timestamp) and not attribute.epoch:
                 column = _moments(attribute, values)
+            elif kinds <= _TEXTS and isinstance(attribute, Text | Patterns | TextOrder):
+                column = _text_coordinates(attribute, values)
             else:
                 column = _convert_distinct(attribute, values)
         except (RangecastError, TypeError, ValueError, OverflowError):
@@ -385,6 +398,22 @@ def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
                 return None
             column[index] = micros
     return column
+
+
+def _text_coordinates(attribute: Text | Patterns | TextOrder, values: Sequence[str | None]) -> F64:
+    """Return a column of texts; those of ASCII need no validation."""
+    texts = [value for value in {*values} if value is not None]
+    if not all(map(str.isascii, texts)):
+        return _convert_distinct(attribute, values)
+    if isinstance(attribute, Patterns):
+        found = TEXTS.put_many(texts).tolist()
+    elif isinstance(attribute, TextOrder):
+        found = [order_of(text[:ORDER_BYTES].encode()) for text in texts]
+    else:
+        found = [attribute.codes.get(text, OTHER) for text in texts]
+    coordinates: dict[str | None, float] = dict(zip(texts, found, strict=True))
+    coordinates[None] = MISSING
+    return np.array([coordinates[value] for value in values], np.float64)
 
 
 def _convert_distinct(attribute: Attribute, values: Sequence[Any]) -> F64:

@@ -369,11 +369,15 @@ def search(
         begun, is_one = filled, 1
         for w in range(found):
             word = words[w] >> 1
+            first, last = at.first_box[word], at.first_box[word + 1]
+            if last - first == 1 and not _in_box(at, first, here, event * d):
+                compared += 1
+                continue
             if words[w] & 1:
                 verified += 1
                 if not holds(p, at.programs[word], here, event * d):
                     continue
-            for box in range(at.first_box[word], at.first_box[word + 1]):
+            for box in range(first, last):
                 compared += 1
                 if at.state[box] != DEAD and _in_box(at, box, here, event * d):
                     if filled == len(rows):
