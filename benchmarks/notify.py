@@ -19,6 +19,8 @@ from benchmarks.notify_boxes import ABOUT as BOXES
 from benchmarks.notify_boxes import two_attributes
 from benchmarks.notify_half import ABOUT as HALF
 from benchmarks.notify_half import upper_bound
+from benchmarks.notify_shapes import ABOUT as SHAPES
+from benchmarks.notify_shapes import shapes
 from experiments.notify.baselines import Told, unicast
 from experiments.notify.painting import board_over
 from experiments.timing import DisagreementError, race, timed
@@ -219,7 +221,7 @@ def checked(quick: bool) -> int:
 
 def run(report: Report, *, quick: bool) -> None:
     """Compare with Unicast, time single calls, then grow."""
-    report.begin("Range top-k messages", ABOUT + BOXES + HALF)
+    report.begin("Range top-k messages", ABOUT + BOXES + HALF + SHAPES)
     picture = report.picture("notify.png", "Updates a second")
     if wrong := checked(quick):
         raise DisagreementError(f"{wrong} lists differ from the recomputed ones")
@@ -235,6 +237,7 @@ def run(report: Report, *, quick: bool) -> None:
     report.table(growth(more, MORE_OBJECTS, "objects", updates, runs))
     report.table(two_attributes(quick, runs))
     report.table(upper_bound(quick, runs))
+    report.table(shapes(quick, runs))
     _draw(picture, rates, f"{m:,} interests, k = {K}")
 
 

@@ -201,6 +201,8 @@ def test_equal_shapes_share_a_view():
     board.unsubscribe(77)
     assert not len(board.set_value(1, -2))
     assert board.work.refills == 1
+    board.subscribe(78, where)  # the same again, after none was left
+    assert board.affected_interests(board.set_value(1, -3)) == [78]
 
 
 def test_a_condition_that_always_holds_in_a_box_is_not_tested():
