@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self
+from typing import Any
 
 from rangecast.errors import RangecastError
 from rangecast.model.validation.arguments import check_finite
@@ -54,12 +54,6 @@ class ServerProcesses(Servers):
         except BaseException:
             self._end()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the processes."""

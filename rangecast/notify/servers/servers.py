@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from rangecast.notify.base import groups_of
 from rangecast.notify.board import ALGORITHMS
 from rangecast.notify.line.tables import LineTables
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
+from rangecast.notify.new_interests import NewInterests
 from rangecast.notify.plan import Places, Step, planned
 from rangecast.notify.servers.server import Server
 from rangecast.notify.servers.wire import (
@@ -149,6 +150,18 @@ class Servers:
         if interests is not None:
             self.subscribe_many(interests)
 
+    def __contains__(self, object_id: object) -> bool:
+        return object_id in self._objects
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the servers."""
+
     def _begin(self, starts: Sequence[Start]) -> None:
         """Start the servers."""
         self.servers = [Server.of(start) for start in starts]
@@ -233,7 +246,8 @@ class Servers:
 
     def subscribe_many(self, interests: Any) -> int:
         """Add interests as `Board.subscribe_many` takes them; return their number."""
-        added = self._tables.as_interests(interests, self.k, None)
+        is_read = isinstance(interests, NewInterests)
+        added = interests if is_read else self._tables.as_interests(interests, self.k, None)
         new = self._interests.new_many(added.ids)
         ranges = tuple(map(Range, new, *added.regions.points.T.tolist()))
         self._run(0, Edit(EAST, self.seq, (), ranges))

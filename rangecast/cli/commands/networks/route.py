@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rangecast.cli.commands.networks.servers import servers
 from rangecast.cli.commands.networks.zones import zones
 from rangecast.cli.shared.option_groups import App, BothOptions, EngineOptions, Said
 from rangecast.cli.shared.options import Output, Plot
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 app = App(
     help="Networks of brokers: their deliveries, the savings of strategies, and fault injection."
 )
+app.command("servers", short_help="Measure objects that are spread over a row of servers.")(servers)
 app.command("zones", short_help="Compare the cost of messages in a network of zones.")(zones)
 
 

@@ -1,0 +1,130 @@
+"""`rangecast route servers`: objects spread over a row of servers, and how far their queries go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from rangecast.cli.shared.option_groups import RowOptions
+from rangecast.cli.shared.options import Output
+
+
+def servers(
+    objects: Annotated[Path, typer.Argument(help="Objects: id, position, value; - is stdin.")],
+    updates: Annotated[
+        Path,
+        typer.Argument(
+            help="Updates in order: id, value and optionally position, as `rangecast notify` takes "
+            "them."
+        ),
+    ],
+    interests: Annotated[
+        Path,
+        typer.Argument(
+            help="Interests: id, position_lo, position_hi and optionally k; null is unbounded."
+        ),
+    ],
+    options: RowOptions,
+    k: Annotated[
+        int,
+        typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
+    ] = 10,
+    number: Annotated[
+        int, typer.Option("--servers", min=1, max=1000, help="Number of servers.")
+    ] = 4,
+    processes: Annotated[
+        bool,
+        typer.Option(
+            "--processes",
+            help="Run each server in a process of its own, linked over loopback; else all servers "
+            "run in this one.",
+        ),
+    ] = False,
+    algorithm: Annotated[
+        Literal["dense", "sparse"],
+        typer.Option(
+            "--algorithm",
+            help="dense: uses only the objects; sparse: fewer messages, also uses the interests.",
+        ),
+    ] = "sparse",
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            "--batch-size",
+            min=1,
+            help="Updates per batch: of updates of one object that follow one another in a batch, "
+            "only the last is made.",
+        ),
+    ] = 1,
+    output: Output = "-",
+) -> None:
+    """Measure updates of objects that are spread over a row of servers that share nothing.
+
+    Each server has the objects of a range of positions. The server of an updated object asks its
+    neighbours for the objects that matter, and sends the messages that one board would send.
+
+    Writes one row: servers, updates, changes (updates that were made), messages, first_k and min_y
+    (queries), first_k_hops and min_y_hops (further servers that they visited), and max_objects (on
+    one server, at the end).
+
+    \b
+    Examples:
+      rangecast generate topk --objects 2000 --interests 5000 --updates 500 -o data
+      rangecast route servers data/objects.parquet data/updates.parquet data/interests.parquet
+      rangecast route servers data/objects.parquet data/updates.parquet data/interests.parquet \\
+        --servers 3 --processes --batch-size 50
+    """
+    from itertools import chain, islice
+
+    import pyarrow as pa
+
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.notify.choose import board_tables
+    from rangecast.notify.servers.processes import ServerProcesses
+    from rangecast.notify.servers.servers import Servers
+    from rangecast.notify.tables import common_id_type
+
+    with Run.started(output, reads=[objects, updates, interests], options=options) as run:
+        tables = board_tables(None, None)
+        initial, changed, watched = (
+            tables.file_rows(run.file(path)) for path in (objects, updates, interests)
+        )
+        kind, ignores = common_id_type(initial, changed), options.ignore_unknown
+        things = tables.read_objects(initial, run.rejected_rows, kind=kind, ignore_unknown=ignores)
+        wanted = tables.read_interests(watched, run.rejected_rows, ignore_unknown=ignores)
+        most = max([k, *wanted.wanted.values()])
+        given: dict[str, Any] = {"objects": things, "interests": wanted, "algorithm": algorithm}
+        with run.task("starting servers"):
+            row = (ServerProcesses if processes else Servers)(most, number, **given)
+        steps = tables.read_updates(
+            changed, kind, row.__contains__, run.rejected_rows, ignore_unknown=ignores
+        )
+        waiting = chain.from_iterable(some for _, some in steps)
+        count = messages = 0
+        with row, run.task("updating") as advance:
+            while batch := list(islice(waiting, batch_size)):
+                messages += len(row.update_batch(batch))
+                count += len(batch)
+                advance(len(batch), changed.reading)
+            row.settle()
+            facts = {
+                "servers": number,
+                "updates": count,
+                "changes": row.seq,
+                "messages": messages,
+                **row.walks._asdict(),
+                "max_objects": max(row.sizes),
+            }
+        schema = pa.schema([(name, pa.int64()) for name in facts])
+        with run.writer(schema) as writer:
+            columns = [pa.array([value]) for value in facts.values()]
+            writer.write(pa.record_batch(columns, schema=schema))
+        text = f"{counted(count, 'update')} on {counted(number, 'server')}"
+        run.done(
+            f"{text}: {counted(messages, 'message')}",
+            count,
+            facts | {"processes": processes, "batch_size": batch_size, "k": most},
+        )
