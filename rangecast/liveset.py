@@ -30,8 +30,7 @@ from rangecast.device.devices import check_device_index
 from rangecast.device.live import DeviceSet
 from rangecast.kernels.arrays import I64
 from rangecast.match.choose import build_candidates, check_index
-from rangecast.match.terms.index import select
-from rangecast.match.warmup import begin
+from rangecast.match.warmup import begin_selection
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
@@ -406,7 +405,7 @@ class LiveSet(SubscriptionSet):
         live = start + np.flatnonzero(rows.died[start:end] > edit)
         # A part beside the first will soon be joined with others: too short a life for a choice.
         index = "slabs" if start and self.index == "auto" else self.index
-        structure = select(boxes_of(rows, live, self.space), lambda boxes: begin(boxes, index)[0])
+        structure = begin_selection(boxes_of(rows, live, self.space), index)
         return IndexPart(structure, live.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:

@@ -12,6 +12,8 @@ from rangecast.match.choose import Index, build, choose
 from rangecast.match.result import MatchRows
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.lanes import search_batch
+from rangecast.match.terms.index import select
+from rangecast.match.terms.search import search
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.verification.places import without_places
@@ -26,6 +28,20 @@ def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
         return WarmupIndex(boxes), Choice(Scan.name, WHY)
     choice = choose(boxes, index)
     return build(boxes, choice.name), choice
+
+
+def begin_selection(boxes: Boxes, index: str = "auto") -> Index:
+    """Return an index that selects by the texts of boxes, as soon as the kernels are compiled."""
+    has_texts = boxes.space is not None and bool(boxes.space.patterns)
+    is_selected = has_texts and without_places(boxes) is not boxes
+    if is_selected and starts_plainly(boxes.lo.size, _VERB, search):
+        return WarmupSelection(boxes, index)
+    return _selection(boxes, index)
+
+
+def _selection(boxes: Boxes, index: str) -> Index:
+    found: Index = select(boxes, lambda free: begin(free, index)[0])
+    return found
 
 
 class WarmupIndex:
@@ -61,3 +77,15 @@ class WarmupIndex:
     def _for(self, events: int) -> Index:
         """Return the index to use for this many events."""
         return self.interim.answering(events * self.boxes.lo.size)
+
+
+class WarmupSelection(WarmupIndex):
+    """Index over ranges alone until the kernels that select by terms are compiled."""
+
+    def __init__(self, boxes: Boxes, index: str):
+        self.boxes, self._index = boxes, index
+        plain, _ = begin(without_places(boxes), index)
+        self.interim = Interim[Index](_VERB, search, plain, partial(_selection, boxes, index))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WarmupSelection, (self.boxes, self._index)

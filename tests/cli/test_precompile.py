@@ -3,7 +3,7 @@ import gc
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from rangecast import Engine, Location, Number, Rule, Space, Timestamp, Tracker
+from rangecast import Engine, Location, Number, Rule, Space, Text, Timestamp, Tracker
 from rangecast.cli.commands.networks.precompile import Verb, compile_for
 from rangecast.notify import Board
 
@@ -36,6 +36,24 @@ def test_a_command_needs_no_other_kernels_than_those_compiled_ahead(cli, tmp_pat
     name, *files = COMMANDS[verb]
     files = [made / one if one.endswith("parquet") else one for one in files]
     cli(name, *files, "--space", made / "space.toml", "-o", tmp_path / "out.parquet")
+    assert signatures() - ahead == set()
+
+
+def test_texts_need_no_other_kernels_than_those_compiled_ahead():
+    compile_for(Verb.MATCH)
+    ahead = signatures()
+    engine = Engine(Space([Text("title"), Text("body"), Number("price")]))
+    filters = [f"title contains 'x{n}' ignore case and price < {n}" for n in range(700)]
+    filters += [f"words(body) has any ('w{n}', 'v')" for n in range(50)]
+    engine.subscribe_many({"id": list(range(750)), "filter": filters})
+    event = {"title": "an x7 é", "body": "w3", "price": 2}
+    for turn in range(70):
+        found = engine.match_many([event] * 64)
+        if turn in (0, 69):
+            assert engine.match(event) == list(found[0]) == [7, 703]
+            assert engine.count(event) == 2
+    engine.unsubscribe(703)
+    assert engine.match(event) == [7]
     assert signatures() - ahead == set()
 
 

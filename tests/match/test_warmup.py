@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from rangecast import Engine, Number, Space
+from rangecast import Engine, Number, Space, Text
 from rangecast.cover import covered_by, plain
 from rangecast.cover import warmup as cover_starting
 from rangecast.cover.plain import covered_plainly
 from rangecast.kernels import ahead
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.scan import Scan
+from rangecast.match.terms.index import Selected
 from rangecast.match.warmup import WarmupIndex, begin
 from rangecast.model.boxes import Boxes
 from rangecast.rank import warmup as rank_starting
@@ -90,6 +91,32 @@ def test_who_names_a_structure_or_has_a_large_set_gets_it(compiler, monkeypatch)
     assert MatchAnswerer.of(boxes, at_once=True).index.name == "warmup"
     monkeypatch.setattr(ahead, "_MAX_BOUNDS", 10)
     assert begin(boxes)[0].name == "slabs"
+
+
+def test_texts_are_found_by_ranges_until_terms_can_select(compiler):
+    """The ranges may be scanned; conditions on texts are verified as always."""
+    engine = Engine(Space([Text("title"), Number("price")]))
+    filters = [f"title contains 'x{n:03}' and price > {n % 9}" for n in range(700)]
+    engine.subscribe_many({"id": list(range(700)), "filter": filters})
+    events = [{"title": f"an x{n:03} x{n + 1:03}", "price": 5} for n in range(50)]
+    expected = [[m for m in (n, n + 1) if m % 9 < 5] for n in range(50)]
+    (part,) = engine._view.parts
+    assert part.index.name == "warmup"
+
+    def check() -> None:
+        assert [sorted(found) for found in engine.match_many(events)] == expected
+        assert [sorted(engine.match(event)) for event in events] == expected
+
+    check()
+    assert part.index.interim.built is None
+    engine.unsubscribe(3)
+    engine.subscribe(3, filters[3])
+    check()
+    assert pickle.loads(pickle.dumps(part.index)).name == "warmup"
+    compiler.running = False
+    check()
+    assert isinstance(part.index.interim.built, Selected)
+    assert compiler.waited > 0
 
 
 # ---- ranking

@@ -121,6 +121,30 @@ def _match(made: Workload) -> None:
             engine.subscribe_many(some)
     answer(MatchAnswerer.of(boxes), boxes.dimensions)
     read_texts(["true"], made.space)
+    _match_texts()
+
+
+def _match_texts() -> None:
+    """Select by terms in batches and, once these have seen enough, with single events."""
+    from rangecast.engine import Engine
+    from rangecast.model.attributes.base import Number
+    from rangecast.model.attributes.patterns import Text
+    from rangecast.model.space import Space
+
+    engine = Engine(Space([Text("title"), Number("price")]))
+    filters = [f"words(title) has all ('red', 'n{n}') and price > {n}" for n in range(_EVENTS)]
+    engine.subscribe_many({"id": list(range(_EVENTS)), "filter": filters})
+    events = {"title": [f"a red n{n}" for n in range(_EVENTS)], "price": [9.0] * _EVENTS}
+    single = {"title": "a red n1", "price": 2.0}
+    engine.match(single)
+    for _ in range(70):
+        engine.match_many(events)
+    engine.match(single)
+    engine.match({"title": "é"})  # texts of ASCII have a kernel of their own
+    engine.unsubscribe(1)
+    engine.subscribe(1, filters[1])
+    engine.match(single)
+    engine.match_many(events)
 
 
 def _rank(made: Workload) -> None:
