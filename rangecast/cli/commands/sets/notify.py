@@ -111,7 +111,8 @@ def notify(
     are applied in the order of seq, the row of the update (or the number of the batch), and
     ordinal, the number of the message within it. With --space, a box is reached iff
     <attribute>_low_from <= lo <= <attribute>_low_to and <attribute>_high_from <= hi <=
-    <attribute>_high_to for every attribute.
+    <attribute>_high_to for every attribute. Of a shape or arithmetic, lo and hi are its number,
+    from 0 in the order in which interests mention it.
 
     --changes writes the effect of the messages on the lists: one row per object that enters, leaves
     or moves in the list of an interest, or changes its value there.
