@@ -197,6 +197,8 @@ def test_what_the_package_offers():
         "Output",
         "QueryCounts",
         "Server",
+        "ServerLostError",
+        "ServerProcesses",
         "Servers",
     ]
     assert notify.Board is Board
