@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from rangecast import AsyncEngine, Client, Engine, Number, Space, Text
+from rangecast import AsyncEngine, Client, Engine, Number, Space, String, Text
 from rangecast.model.attributes import text_store
 from rangecast.model.encoding.events import encode_event, encode_events
-from rangecast.server.encoding import points_of
+from rangecast.server.encoding import encoded, points_of
 from tests.support.server.served import Served
 
 SPACE = Space([Text("title"), Text("place"), Text("seller"), Number("price")])
@@ -123,3 +126,25 @@ def test_a_server(engine, tmp_path):
             assert client.publish(EVENTS, matches=True).matches == MATCHING
     finally:
         served.stop()
+
+
+@pytest.mark.parametrize("letters", ["ab c", "aé"])
+def test_a_server_encodes_texts_by_columns_as_one_by_one(letters):
+    space = Space([Text("title", ["a", "ab"]), String("symbol"), Number("price")])
+    r = random.Random(6)
+    texts = ["", "a", "ab", None, *("".join(r.choices(letters, k=9)) for _ in range(40))]
+    rows = [{"title": r.choice(texts), "symbol": r.choice(texts), "price": n} for n in range(200)]
+    points = points_of(rows, space)
+    lines = [json.dumps(row).encode() for row in rows]
+    taken, rejected = encoded(lines, space, ignore_unknown=False)
+    assert not rejected
+    (patterns,) = space.patterns.values()
+    for row, *found in zip(rows, points, taken.points_in(space), strict=True):
+        expected = encode_event(row, space)
+        for point in found:
+            same = [axis for axis in range(len(space)) if axis != patterns]
+            assert point[same].tolist() == expected[same].tolist()
+            if row["title"] is None:
+                assert point[patterns] == np.inf
+            else:
+                assert text_store.TEXTS.get([point[patterns]]) == [row["title"]]

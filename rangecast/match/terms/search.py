@@ -58,6 +58,8 @@ SOURCE = SUFFIXES + MAX_END + 1
 """Flags of a source: kinds of terms, lengths of prefixes, lengths of suffixes."""
 _ROOM = 512
 """Hits at first."""
+_FEW_BOXES = 4
+"""Boxes of a word up to which they are compared before its program runs."""
 _FEW = 24
 """Numbers that are sorted by insertion."""
 _SIGNED = 52
@@ -311,6 +313,14 @@ def _in_box(at: Any, box: int, points: Any, event: int) -> bool:
 
 
 @jit
+def _in_any_box(at: Any, first: int, last: int, points: Any, event: int) -> bool:
+    for box in range(first, last):
+        if at.state[box] != DEAD and _in_box(at, box, points, event):
+            return True
+    return False
+
+
+@jit
 def search(
     table: I64, programs_table: I64, points: F64, counts: U32, learned: int, offsets: I64
 ) -> tuple[I32, int, int]:
@@ -370,10 +380,11 @@ def search(
         for w in range(found):
             word = words[w] >> 1
             first, last = at.first_box[word], at.first_box[word + 1]
-            if last - first == 1 and not _in_box(at, first, here, event * d):
-                compared += 1
-                continue
             if words[w] & 1:
+                if last - first <= _FEW_BOXES:
+                    compared += last - first
+                    if not _in_any_box(at, first, last, here, event * d):
+                        continue
                 verified += 1
                 if not holds(p, at.programs[word], here, event * d):
                     continue
