@@ -11,13 +11,14 @@ import json
 import re
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.interop import geojson
 from rangecast.interop.result import ImportResult
+from rangecast.interop.shape_notes import has_heights
 from rangecast.kernels.arrays import F64
 from rangecast.model.io.files import one_table, read_tables
 from rangecast.model.shapes.geometry import ShapeError, read_geometry
@@ -119,13 +120,23 @@ def _geometry(value: Any, kind: str) -> Any:
     return value
 
 
-def geometry_text(value: Any, kind: str) -> str:
-    """Return a geometry as GeoJSON text, or the reason why it can't be read.
+class GeometryText(NamedTuple):
+    """A geometry as GeoJSON text, or the reason why it can't be read."""
 
-    kind   `polygon` or `multipolygon` of nested lists; empty of bytes and texts
-    """
-    text = _geometry(value, kind)
-    return str(text).replace("'", "") if not isinstance(text, dict) else json.dumps(text)
+    text: str
+    has_heights: bool
+    """Whether it has heights or measures, which are dropped."""
+
+    @classmethod
+    def of(cls, value: Any, kind: str) -> GeometryText:
+        """Read a geometry.
+
+        kind   `polygon` or `multipolygon` of nested lists; empty of bytes and texts
+        """
+        read = _geometry(value, kind)
+        if not isinstance(read, dict):
+            return cls(str(read).replace("'", ""), False)
+        return cls(json.dumps(read), has_heights(read))
 
 
 def _names() -> dict[str, str]:

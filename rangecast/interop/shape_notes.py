@@ -29,7 +29,7 @@ def shape_notes(features: Sequence[Any], location: Location) -> list[str]:
         positions = _array([*_positions(geometry)])
         x, y = np.abs(positions[:, :2]).T
         swapped += bool(((x <= 90) & (y > 90) & (y <= 180)).any())
-        high += positions.shape[1] > 2
+        high += has_heights(geometry)
         is_turned = False
         for polygon in _polygons(geometry):
             for place, ring in enumerate(polygon):
@@ -61,6 +61,12 @@ def shape_notes(features: Sequence[Any], location: Location) -> list[str]:
             f"an edge of {longest / 1000:,.0f} km (`edges` of the location)"
         )
     return notes
+
+
+def has_heights(geometry: Any) -> bool:
+    """Whether the positions of a geometry have heights or measures, which are dropped."""
+    widths = {len(position) for position in _positions(geometry)}
+    return min(widths, default=2) > 2
 
 
 def _is_position(given: Any) -> bool:

@@ -14,7 +14,7 @@ between; `starts_cell` and `ends_cell` say whether it wholly holds the two at it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,6 +108,32 @@ def ends_cell(edges: F64, hi: float) -> bool:
     return bool(np.nextafter(hi, np.inf) == edges[cell])
 
 
+class SortedBounds(NamedTuple):
+    """Starts of ranges and values just past their ends, ascending: what edges are chosen from."""
+
+    values: F64
+    is_new: Bool
+    """Whether each differs from the one before it."""
+
+    @classmethod
+    def of(cls, lo: F64, hi: F64) -> SortedBounds:
+        """Sort the bounds of ranges."""
+        starts = lo[(lo > -MAX) & (lo < np.inf)]
+        ends = np.nextafter(hi[(hi > -np.inf) & (hi < MAX)], np.inf)
+        values = np.concatenate([starts, ends])
+        values.sort()
+        is_new = np.ones(len(values), np.bool_)
+        is_new[1:] = values[1:] != values[:-1]
+        return cls(values, is_new)
+
+    def edges(self, cells: int) -> F64:
+        """Return edges for at most `cells` cells: all bounds, or quantiles of them."""
+        most = max(cells - 2, 0)
+        if np.count_nonzero(self.is_new) <= most:
+            return self.values[self.is_new]
+        return _quantiles(self.values, most)
+
+
 def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
     """Return edges for at most `cells` cells, at quantiles of the starts and ends of these ranges.
 
@@ -118,24 +144,10 @@ def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
     most = max(cells - 2, 0)
     if len(lo) == len(hi) and len(lo) > _SAMPLED >= 16 * most:
         some = np.random.default_rng(0).integers(0, len(lo), _SAMPLED)
-        candidates, is_new = _candidates(lo[some], hi[some])
-        if np.count_nonzero(is_new) > most:
-            return _quantiles(candidates, most)
-    candidates, is_new = _candidates(lo, hi)
-    if np.count_nonzero(is_new) <= most:
-        return candidates[is_new]
-    return _quantiles(candidates, most)
-
-
-def _candidates(lo: F64, hi: F64) -> tuple[F64, Bool]:
-    """Return the sorted starts of ranges and values just past their ends, and which are new."""
-    starts = lo[(lo > -MAX) & (lo < np.inf)]
-    ends = np.nextafter(hi[(hi > -np.inf) & (hi < MAX)], np.inf)
-    candidates = np.concatenate([starts, ends])
-    candidates.sort()
-    is_new = np.ones(len(candidates), np.bool_)
-    is_new[1:] = candidates[1:] != candidates[:-1]
-    return candidates, is_new
+        sampled = SortedBounds.of(lo[some], hi[some])
+        if np.count_nonzero(sampled.is_new) > most:
+            return sampled.edges(cells)
+    return SortedBounds.of(lo, hi).edges(cells)
 
 
 def _quantiles(candidates: F64, most: int) -> F64:

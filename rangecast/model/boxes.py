@@ -148,12 +148,15 @@ class Boxes:
     def take(self, rows: Iterable[int] | AnyArray) -> Boxes:
         """Return the subscriptions at these rows, in this order."""
         wanted = np.asarray(rows, dtype=np.int64)
-        first = self.box_offsets
-        counts = first[wanted + 1] - first[wanted]
-        owner = np.repeat(np.arange(len(wanted)), counts)
-        ends = np.cumsum(counts)
-        within = np.arange(len(owner)) - np.repeat(ends - counts, counts)
-        box = np.repeat(first[wanted], counts) + within
+        if len(self.lo) == self.rows:
+            box, owner = wanted, np.arange(len(wanted))
+        else:
+            first = self.box_offsets
+            counts = first[wanted + 1] - first[wanted]
+            owner = np.repeat(np.arange(len(wanted)), counts)
+            ends = np.cumsum(counts)
+            within = np.arange(len(owner)) - np.repeat(ends - counts, counts)
+            box = np.repeat(first[wanted], counts) + within
         weights = None if self.weights is None else self.weights[wanted]
         return Boxes.of(
             self.lo[box],

@@ -5,22 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    StringType,
+    StructType,
+)
 
 from rangecast.errors import UsageError
-from rangecast.interop.geoparquet import geometry_text
+from rangecast.interop.geoparquet import GeometryText
 from rangecast.model.attributes.places import Place
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.space import Space
 from rangecast.spark.columns import require_columns
 
 _FILTER = "filter"
+_DROPPED = "_rangecast_heights"
+_HEIGHTS = "heights_or_measures"
+"""Metric of the notes: geometries with heights or measures, which are dropped."""
 _NESTED = {2: "polygon", 3: "multipolygon"}
 
 
 def filters_of_geometries(
-    subscriptions: DataFrame, space: Space, *, geometry: str = "geometry", place: str | None = None
+    subscriptions: DataFrame,
+    space: Space,
+    *,
+    geometry: str = "geometry",
+    place: str | None = None,
+    notes: Observation | None = None,
 ) -> DataFrame:
     """Return subscriptions with the polygons of a column added to their filters.
 
@@ -28,6 +44,8 @@ def filters_of_geometries(
     space           a space with a location or a point
     geometry        the column of polygons: WKB, WKT, GeoJSON or the nested lists of GeoArrow
     place           the attribute of the polygons; default: the only one of the space
+    notes           receives `heights_or_measures`, the number of geometries whose Z or M values
+                    are dropped, when the first action on the result has ended
 
     An invalid geometry becomes a filter that is rejected with the reason.
     """
@@ -36,21 +54,28 @@ def filters_of_geometries(
     kind = _kind(subscriptions.schema[geometry].dataType, geometry)
     others = [column for column in subscriptions.columns if column not in (geometry, _FILTER)]
     schema = subscriptions.select(*others).schema.add(_FILTER, StringType())
+    schema = schema.add(_DROPPED, BooleanType())
     has_filter = _FILTER in subscriptions.columns
 
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            texts = []
+            texts, dropped = [], []
             filters = batch.column(_FILTER).to_pylist() if has_filter else [None] * len(batch)
             for value, more in zip(batch.column(geometry).to_pylist(), filters, strict=True):
-                text = f"within({name}, '{geometry_text(value, kind)}')"
+                read = GeometryText.of(value, kind)
+                text = f"within({name}, '{read.text}')"
                 texts.append(f"{text} and ({more})" if more else text)
+                dropped.append(read.has_heights)
             columns = [batch.column(column) for column in others]
             yield pa.RecordBatch.from_arrays(
-                [*columns, pa.array(texts, pa.string())], names=[*others, _FILTER]
+                [*columns, pa.array(texts, pa.string()), pa.array(dropped, pa.bool_())],
+                names=[*others, _FILTER, _DROPPED],
             )
 
-    return subscriptions.mapInArrow(convert, schema)
+    converted = subscriptions.mapInArrow(convert, schema)
+    if notes is not None:
+        converted = converted.observe(notes, F.count_if(_DROPPED).alias(_HEIGHTS))
+    return converted.drop(_DROPPED)
 
 
 def _place(space: Space, name: str | None) -> str:

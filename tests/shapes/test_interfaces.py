@@ -130,6 +130,8 @@ def test_spark(data, engine, spark):
 
 def test_columns_of_geometries_on_spark(spark, tmp_path):
     """Parquet with WKB, WKT, GeoJSON and GeoArrow: the matches of the same polygons in Python."""
+    from pyspark.sql import Observation
+
     from rangecast.spark import filters_of_geometries, match
 
     r = random.Random(17)
@@ -174,6 +176,17 @@ def test_columns_of_geometries_on_spark(spark, tmp_path):
         together = some if together is None else together.unionByName(some)
     found = {(row.event, row.subscription) for row in match(given, together, space).collect()}
     assert found == {(event, f"{name} {one}") for event, one in expected for name in columns}
+    ring = [(0, 0, 5), (4, 0, 5), (4, 4, 5), (0, 0, 5)]
+    flat, high = shapely.Polygon([one[:2] for one in ring]), shapely.Polygon(ring)
+    binary = [("flat", flat.wkb), ("high", high.wkb), ("bad", b"\x01\x07")]
+    texts = [("flat", flat.wkt), ("high", high.wkt), ("m", high.wkt.replace("Z", "M"))]
+    for rows, dropped in ((binary, 1), (texts, 2)):
+        notes = Observation()
+        some = filters_of_geometries(
+            spark.createDataFrame(rows, ["id", "geometry"]), space, notes=notes
+        ).collect()
+        assert [row["id"] for row in some] == [one for one, _ in rows]
+        assert notes.get == {"heights_or_measures": dropped}
     bad = spark.createDataFrame([("a", b"\x01\x07"), ("b", None)], ["id", "geometry"])
     with pytest.raises(RangecastError, match="not WKB"):
         match(given, filters_of_geometries(bad.limit(1), space), space).collect()

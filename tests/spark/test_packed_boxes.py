@@ -19,10 +19,13 @@ def test_unpack_is_the_inverse_of_pack(boxes, data):
     end = data.draw(st.integers(begin, boxes.rows))
     rows = np.arange(begin, end)
     some = boxes.take(rows)
-    lo, hi, found = unpack(packed.slice(begin, end - begin), boxes.dimensions)
-    assert np.array_equal(lo, some.lo)
-    assert np.array_equal(hi, some.hi)
-    assert found.tolist() == sizes[rows].tolist()
+    taken = packed.slice(begin, end - begin)
+    middle = data.draw(st.integers(0, len(taken)))
+    for part in (taken, pa.chunked_array([taken[:middle], taken[middle:]], pa.binary())):
+        lo, hi, found = unpack(part, boxes.dimensions)
+        assert np.array_equal(lo, some.lo)
+        assert np.array_equal(hi, some.hi)
+        assert found.tolist() == sizes[rows].tolist()
     assert sizes_of(pa.chunked_array([packed[:begin], packed[begin:]])).tolist() == sizes.tolist()
 
 

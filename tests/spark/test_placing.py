@@ -1,15 +1,23 @@
 """Where subscriptions go: shards of even size that most events miss, whatever the boxes are."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 
 from rangecast.model.boxes import Boxes
-from rangecast.spark.steps.shards.placing import _ranks, hulls, place
+from rangecast.spark.steps.shards import placing as module
+from rangecast.spark.steps.shards.placing import _ranks, place
+from rangecast.spark.subscriptions.packed_boxes import RowBoxes
 from tests.support import adversarial, strategies
 from tests.support.examples import examples
 
 RANDOM = np.random.default_rng(4)
+
+
+def hulls(boxes):
+    return module.hulls(RowBoxes(boxes.lo, boxes.hi, np.diff(boxes.box_offsets)))
 
 
 def placed(boxes, wanted, sample=None):
@@ -93,6 +101,19 @@ def test_what_nothing_tells_apart_is_dealt_out(width):
     placing, shards = placed(Boxes.of(-same, same), 8)
     assert placing.shards == 8
     assert np.bincount(shards, minlength=8).min() > 400
+
+
+def test_the_hull_of_a_row_has_all_its_boxes():
+    lo = RANDOM.random((6, 2))
+    hi = lo + RANDOM.random((6, 2))
+    for sizes in ([1] * 6, [2, 1, 3], [0, 2, 0, 4, 0]):
+        found = module.hulls(RowBoxes(lo, hi, np.array(sizes)))
+        begins = np.cumsum([0, *sizes])
+        for row, (begin, end) in enumerate(pairwise(begins)):
+            whole = [-np.inf] * 2 if begin == end else lo[begin:end].min(axis=0).tolist()
+            assert found[0][row].tolist() == whole
+            whole = [np.inf] * 2 if begin == end else hi[begin:end].max(axis=0).tolist()
+            assert found[1][row].tolist() == whole
 
 
 def test_hulls_are_counted_in_bounds():

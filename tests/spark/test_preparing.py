@@ -5,9 +5,10 @@ import pyarrow as pa
 import pytest
 
 from rangecast import Integer, Number, Space
+from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import CollectedRows
-from rangecast.spark import match, prepare_match, shipped
+from rangecast.spark import match, prepare_match, prepare_rank, rank, shipped
 from rangecast.spark.steps.shards import build
 from rangecast.spark.subscriptions import kept, packs, spool
 from rangecast.spark.subscriptions.kept import gather_small, keep_rows
@@ -165,6 +166,45 @@ def test_rows_pass_through_spark_where_workers_dont_see_the_drivers_folder(spark
         expected |= {(number, one) for one in np.flatnonzero(held).tolist()}
     assert len(found) == len(expected)
     assert set(found) == expected
+    prepared.release()
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_workers_map_boxes_of_the_driver_and_take_those_of_their_shards(
+    spark, monkeypatch, is_local
+):
+    """Subscriptions of several boxes, with scores and names, ranked: nothing is shuffled."""
+    if not is_local:
+        for module in (build, shipped):
+            monkeypatch.setattr(module, "is_local", lambda session: False)
+    sizes = RANDOM.integers(1, 3, 900)
+    lo = RANDOM.random((sizes.sum(), 3)) * [1, 1, 900]
+    boxes = Boxes.of(
+        lo,
+        lo + np.array([0.2, 0.2, 90]),
+        owner=np.repeat(np.arange(900), sizes),
+        ids=[f"s{number}" for number in RANDOM.permutation(900)],
+        scores=RANDOM.permutation(900).astype(float),
+    )
+    spark.sparkContext.setJobGroup(f"boxes {is_local}", "boxes")
+    prepared = prepare_rank(spark, boxes, SPACE, max_worker_memory=200_000)
+    tracker = spark.sparkContext.statusTracker()
+    jobs = tracker.getJobIdsForGroup(f"boxes {is_local}")
+    assert len(prepared.shards) > 1
+    assert sum(shard.rows for shard in prepared.shards) == 900
+    if is_local:  # else each shard passes through the driver
+        assert [len(tracker.getJobInfo(job).stageIds) for job in jobs] == [1]
+    points = RANDOM.random((100, 3)) * [1, 1, 900]
+    rows = [(number, *point[:2], int(point[2])) for number, point in enumerate(points.tolist())]
+    events = spark.createDataFrame(rows, "id long, x double, y double, lots long")
+    found = rank(events, prepared, SPACE, k=900, output="arrays").collect()
+    for row in found:
+        point = np.array(rows[row["event"]][1:])
+        held = ((boxes.lo <= point) & (point <= boxes.hi)).all(axis=1)
+        matches = np.unique(boxes.owner[held])
+        best = matches[np.argsort(-boxes.scores[matches])]
+        assert row["subscriptions"] == boxes.ids.take(pa.array(best)).to_pylist()
+    assert len(found) == 100
     prepared.release()
 
 

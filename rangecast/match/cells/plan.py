@@ -16,7 +16,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.kernels.grid import cell_of, cells_of, ends_cell, starts_cell
 from rangecast.kernels.jit import jit
-from rangecast.match.shared.candidates import Sample, edges_at_bounds
+from rangecast.match.shared.candidates import Sample, bounds_as_starts, edges_at_bounds
 from rangecast.model.boxes import Boxes, frozen
 
 SURE, EDGE, DOUBTFUL = range(3)
@@ -163,17 +163,26 @@ def _pieces(edges: F64, shifts: I64, lo: F64, hi: F64, out: I64, scratch: I64) -
         )
 
 
+@jit
+def _mark_late(edges: F64, lo: F64, out: Bool) -> None:
+    """Write whether each range begins inside its first cell."""
+    for i in range(len(lo)):
+        out[i] = not starts_cell(edges, lo[i])
+
+
 class _Axis:
     """An attribute of the sample under one set of edges."""
 
-    def __init__(self, boxes: Boxes, sample: Sample, axis: int, edges: F64):
+    def __init__(self, sample: Sample, axis: int, edges: F64, *, free: bool):
+        """Look at the sample; `free` is whether some box doesn't mention the attribute."""
         self.edges = edges
         self.lo, self.hi = (frozen(side[:, axis], np.float64) for side in (sample.lo, sample.hi))
-        self.free = bool((~boxes.mentions[:, axis]).any())
+        self.free = free
         first, last = cells_of(edges, self.lo), cells_of(edges, self.hi)
         cell = cells_of(edges, sample.events[:, axis])[:, None]
         self.met = (first <= cell) & (cell <= last)
-        late = np.array([not starts_cell(edges, lo) for lo in self.lo.tolist()], np.bool_)
+        late = np.empty(len(self.lo), np.bool_)
+        _mark_late(edges, self.lo, late)
         self.doubtful = (cell == first) & late
 
     def shifts(self, step: int) -> tuple[int, ...]:
@@ -221,8 +230,9 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Cost
     n = len(boxes.lo)
     some = slice(None, None, max(1, n // _QUANTILES))
     order = sample.axes(MAX_AXES)
-    coarse = {j: (boxes.lo[some, j], boxes.hi[some, j]) for j in order}
-    exact = {j: edges_at_bounds(*coarse[j], 1 << 62) for j in order}
+    coarse = {j: bounds_as_starts(boxes.lo[some, j], boxes.hi[some, j]) for j in order}
+    exact = {j: coarse[j].edges(1 << 62) for j in order}
+    free = {j: not boxes.mentions[:, j].all() for j in order}
     for j in order:
         if n > _QUANTILES and len(exact[j]) + 2 <= max(_CELLS):
             exact[j] = edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], 1 << 62)
@@ -234,10 +244,8 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Cost
         doubtful = np.zeros_like(met)
         for axis in order:
             fits = len(exact[axis]) + 2 <= most
-            edges = frozen(
-                exact[axis] if fits else edges_at_bounds(*coarse[axis], most), np.float64
-            )
-            axes.append(_Axis(boxes, sample, axis, edges))
+            edges = frozen(exact[axis] if fits else coarse[axis].edges(most), np.float64)
+            axes.append(_Axis(sample, axis, edges, free=free[axis]))
             met &= axes[-1].met
             doubtful |= axes[-1].doubtful
             taken = order[: len(axes)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, Bool
-from rangecast.kernels.grid import MAX, edges_of_bounds
+from rangecast.kernels.grid import MAX, SortedBounds
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
 
@@ -91,7 +91,12 @@ def edges_at_bounds(lo: F64, hi: F64, cells: int) -> F64:
     An event on an edge lies in all ranges that end there and in all that start there, so for
     events on edges few edges leave no doubt. Edges past the ends would be twice as many.
     """
-    return edges_of_bounds(np.concatenate([lo, hi[hi < MAX]]), np.empty(0), cells)
+    return bounds_as_starts(lo, hi).edges(cells)
+
+
+def bounds_as_starts(lo: F64, hi: F64) -> SortedBounds:
+    """Return the bounds that `edges_at_bounds` takes edges from."""
+    return SortedBounds.of(np.concatenate([lo, hi[hi < MAX]]), np.empty(0))
 
 
 class Sample:

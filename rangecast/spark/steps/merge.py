@@ -75,7 +75,7 @@ def union_by_workers(
     session: SparkSession, boxes: Boxes, max_ranges_per_subscription: int
 ) -> Callable[[Cells], Ranges]:
     """Return a function that computes the union of the driver's boxes on the workers."""
-    rows, _, release = encoded_boxes(session, boxes)
+    rows, release = encoded_boxes(session, boxes)
 
     def union(grid: Cells) -> Ranges:
         if len(grid.axes) * grid.bits > _MAX_BITS:

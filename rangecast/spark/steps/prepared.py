@@ -30,14 +30,19 @@ from rangecast.rank.scores.combine import check_combine
 from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.shards.build import Make, build_shards, hull_of, in_space
+from rangecast.spark.steps.shards.build import (
+    Make,
+    build_shards,
+    build_shards_of_boxes,
+    hull_of,
+    in_space,
+)
 from rangecast.spark.steps.shards.explain import explain_shards
 from rangecast.spark.steps.shards.sharded_set import Shard, ShardedSet
 from rangecast.spark.subscriptions.kept import (
     KeptSet,
     SetSize,
     gather_small,
-    keep_boxes,
     keep_rows,
 )
 from rangecast.store.layers import Layer, LayeredSet
@@ -219,15 +224,13 @@ def prepare_answers(
             boxes = gathered(given, rejected)
             empty = _empty(make, boxes.ids.type, len(known))
             shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
+        elif isinstance(given, Boxes):
+            empty = _empty(make, given.ids.type, len(known))
+            shards = build_shards_of_boxes(session, given, make, wanted)
         else:
-            with (
-                keep_boxes(session, given, known)
-                if isinstance(given, Boxes)
-                else given.usable(size.errors, rejected)
-            ) as kept:
+            with given.usable(size.errors, rejected) as kept:
                 empty = _empty(make, arrow_ids(kept.rows.schema["id"].dataType), len(known))
-                by_row = isinstance(given, Boxes)
-                shards = build_shards(session, kept, make, size, wanted, by_row=by_row)
+                shards = build_shards(session, kept, make, size, wanted)
     width = len(known) if width is None else width
     if shards[0].shipped.folder is not None:
         warm(shards[0].shipped.open_here(), width)  # the workers find it compiled

@@ -188,12 +188,11 @@ class EncodedBoxes(NamedTuple):
     """Boxes that are on the driver, as `encode` gives those of a DataFrame."""
 
     rows: DataFrame
-    packs: DataFrame
     release: Callable[[], None]
     """Removes what the workers map."""
 
 
-def encoded_boxes(session: SparkSession, boxes: Boxes, folder: Path | None = None) -> EncodedBoxes:
+def encoded_boxes(session: SparkSession, boxes: Boxes) -> EncodedBoxes:
     """Return boxes that are on the driver as `encode` gives them; their order is that of rows.
 
     The workers map them and hand over their share, so that the JVM never holds all.
@@ -218,13 +217,9 @@ def encoded_boxes(session: SparkSession, boxes: Boxes, folder: Path | None = Non
                     }
                 )
 
-    def pack_all(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return packs.pack(hand_over(numbers), folder)
-
     slices = session.range(-(-boxes.rows // _SLICE))
     rows = slices.mapInArrow(hand_over, _schema(LongType() if whole else StringType()))
-    packed = slices.mapInArrow(pack_all, packs.SCHEMA)
-    return EncodedBoxes(rows, packed, shipped.release)
+    return EncodedBoxes(rows, shipped.release)
 
 
 def boxes_of_rows(table: pa.Table, space: Space, rejected: RejectedRows | None = None) -> Boxes:

@@ -20,7 +20,6 @@ from rangecast.spark.subscriptions.encode import (
     boxes_of_rows,
     encode,
     encode_here,
-    encoded_boxes,
     report_errors,
     without_duplicates,
 )
@@ -128,18 +127,6 @@ def keep_rows(subscriptions: DataFrame, space: Space) -> Iterator[KeptSet]:
             with _worked_out(encoded.packs, folder) as kept:
                 rows = kept.unpack(encoded.rows.schema)
                 yield KeptSet(rows, kept, encoded.space, folder)
-        finally:
-            encoded.release()
-
-
-@contextmanager
-def keep_boxes(session: SparkSession, boxes: Boxes, space: Space) -> Iterator[KeptSet]:
-    """Send the driver's boxes to the workers, and keep them until the block ends."""
-    with _folder(session) as folder:
-        encoded = encoded_boxes(session, boxes, folder)
-        try:
-            with _worked_out(encoded.packs, folder) as kept:
-                yield KeptSet(encoded.rows, kept, space, folder)
         finally:
             encoded.release()
 

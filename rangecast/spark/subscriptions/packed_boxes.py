@@ -52,7 +52,24 @@ def pack(lo: F64, hi: F64, sizes: I64) -> pa.Array:
 
 def unpack(packed: pa.Array | pa.ChunkedArray, dimensions: int) -> RowBoxes:
     """Return the boxes of rows."""
+    chunks = packed.chunks if isinstance(packed, pa.ChunkedArray) else [packed]
+    none = RowBoxes(np.empty((0, dimensions)), np.empty((0, dimensions)), np.empty(0, np.int64))
+    parts = [_unpack(chunk, dimensions) for chunk in chunks] or [none]
+    if len(parts) == 1:
+        return parts[0]
+    return RowBoxes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _unpack(packed: pa.Array, dimensions: int) -> RowBoxes:
     entries, ends = _entries(packed)
+    whole = np.arange(dimensions)
+    whole[0] |= _FIRST
+    if len(entries) % dimensions == 0 and (
+        (entries["axis"].reshape(-1, dimensions) == whole).all()
+    ):  # every box mentions all attributes
+        lo, hi = (np.ascontiguousarray(entries[end]) for end in ("lo", "hi"))
+        sizes = np.diff(ends) // dimensions
+        return RowBoxes(lo.reshape(-1, dimensions), hi.reshape(-1, dimensions), sizes)
     first = entries["axis"] >= _FIRST
     box = np.cumsum(first) - 1
     axis = entries["axis"] & (_FIRST - 1)

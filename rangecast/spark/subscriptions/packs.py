@@ -137,15 +137,23 @@ class Packs(NamedTuple):
         """Return a deterministic sample of the rows on the driver."""
         if fraction >= 1:
             return self.collect(schema)
+        if self.places is not None:
+            return pa.concat_tables(
+                _sampled(rows, fraction) for rows in opened(self.places.to_batches())
+            )
 
         def take_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with Spool(None) as kept:
                 for rows in opened(batches):
-                    chosen = np.random.default_rng(rows.num_rows).random(rows.num_rows) < fraction
-                    yield pa.record_batch({"data": [kept.keep(rows.filter(pa.array(chosen)))]})
+                    yield pa.record_batch({"data": [kept.keep(_sampled(rows, fraction))]})
 
         some = self.frame.select("data").mapInArrow(take_some, "data binary").toArrow()
         return rows_of((value.as_buffer() for value in some["data"]), schema)
+
+
+def _sampled(rows: pa.Table, fraction: float) -> pa.Table:
+    chosen = np.random.default_rng(rows.num_rows).random(rows.num_rows) < fraction
+    return rows.filter(pa.array(chosen))
 
 
 def opened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -5,6 +5,8 @@ of its arrival; one shuffle brings the rows of a shard together, many in one val
 reads them, builds the structure, and saves it as a snapshot. On a local master that is all: the
 workers map what one of them wrote. On a cluster the snapshot stays on the host that built it and
 travels once through the driver, which hands it to Spark and never holds more than one shard.
+
+Boxes that are on the driver are assigned there, and mapped by the workers: nothing is shuffled.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import LongType
 
+from rangecast.kernels.arrays import I64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.verification.places import places_of, without_places
@@ -33,14 +36,16 @@ from rangecast.spark.shipped import (
     hosts_folder,
     packed,
     save,
+    ship,
     ship_archive,
     ship_folder,
 )
 from rangecast.spark.steps.shards.placing import ShardAssignment, hulls, place
 from rangecast.spark.steps.shards.sharded_set import Shard
-from rangecast.spark.subscriptions import packs
+from rangecast.spark.subscriptions import packs, spool
 from rangecast.spark.subscriptions.encode import boxes_in_order, boxes_of_table
 from rangecast.spark.subscriptions.kept import KeptSet, SetSize
+from rangecast.spark.subscriptions.packed_boxes import RowBoxes, unpack
 from rangecast.spark.subscriptions.spool import Spool
 
 SAMPLE = 20_000
@@ -51,7 +56,7 @@ _BUILT = (
     "digest string, rows bigint, memory bigint, lo binary, hi binary, index string, why string, "
     "data binary"
 )
-_COLUMNS = ("id", "seq", "score", "weights", "boxes")
+_COLUMNS = ("id", "score", "weights", "boxes")
 _ARRIVAL = "arrival"
 
 Make = Callable[[Boxes], Any]
@@ -76,24 +81,14 @@ def in_space(make: Make, space: Space) -> Make:
 
 
 def build_shards(
-    session: SparkSession,
-    kept: KeptSet,
-    make: Make,
-    size: SetSize,
-    wanted: int,
-    *,
-    by_row: bool,
+    session: SparkSession, kept: KeptSet, make: Make, size: SetSize, wanted: int
 ) -> tuple[Shard, ...]:
-    """Build the shards of subscriptions on the workers, about `wanted` of them.
-
-    by_row   their `seq` are the rows of one set: these are the numbers of their arrival
-    """
+    """Build the shards of subscriptions on the workers, about `wanted` of them."""
     dimensions, schema = size.dimensions, kept.rows.schema
     some = kept.packs.sample(schema, SAMPLE / max(1, size.rows))
     placing = place(boxes_of_table(some, dimensions), wanted)
-    by_id = not size.seqs and isinstance(schema["id"].dataType, LongType)
-    if by_row or by_id:
-        given, name = kept.packs.frame, "seq" if by_row else "id"
+    if not size.seqs and isinstance(schema["id"].dataType, LongType):
+        given, name = kept.packs.frame, "id"
     else:
         given, name = _in_order(kept.rows), _ARRIVAL
     placed = _placed(given, name, dimensions, placing, kept.folder)
@@ -104,7 +99,55 @@ def build_shards(
         for streams in _by_shard(batches):
             yield from _built(streams, dimensions, make, folder)
 
-    built = ordered.mapInArrow(build_all, _BUILT)
+    return _collected(session, ordered.mapInArrow(build_all, _BUILT), folder)
+
+
+class _PlacedBoxes(NamedTuple):
+    """Boxes of a whole set, and the rows of its shards."""
+
+    boxes: Boxes
+    rows: I64
+    """Those of one shard after those of another, ascending within each."""
+    begins: I64
+    """Where the rows of each shard begin, and the last ones end."""
+
+    def rows_of(self, shard: int) -> I64:
+        return self.rows[self.begins[shard] : self.begins[shard + 1]]
+
+
+def build_shards_of_boxes(
+    session: SparkSession, boxes: Boxes, make: Make, wanted: int
+) -> tuple[Shard, ...]:
+    """Build the shards of boxes that are on the driver, about `wanted` of them.
+
+    The workers map all boxes, and take those of their shards.
+    """
+    chosen = np.random.default_rng(boxes.rows).random(boxes.rows) < SAMPLE / max(1, boxes.rows)
+    placing = place(boxes.take(np.flatnonzero(chosen)), wanted)
+    sizes = np.diff(boxes.box_offsets)
+    shard = placing.shards_of(*hulls(RowBoxes(boxes.lo, boxes.hi, sizes)), np.arange(boxes.rows))
+    order = placing.sorted_rows(shard)
+    begins = np.searchsorted(shard[order], np.arange(placing.shards + 1))
+    shipped = ship(session, _PlacedBoxes(boxes, order, begins))
+    folder = build_folder() if is_local(session) else None
+
+    def build_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        placed: _PlacedBoxes = shipped.open()
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                rows = placed.rows_of(number)
+                if len(rows):
+                    yield from _saved(placed.boxes.take(rows), rows, make, folder)
+
+    numbers = session.range(0, placing.shards, 1, placing.shards)
+    try:
+        return _collected(session, numbers.mapInArrow(build_all, _BUILT), folder)
+    finally:
+        shipped.release()
+
+
+def _collected(session: SparkSession, built: DataFrame, folder: Path | None) -> tuple[Shard, ...]:
+    """Build the shards; ship them from the folder, or through the driver if there is none."""
     if folder is not None:
         try:
             return tuple(_shards(session, built.collect(), folder))
@@ -143,8 +186,9 @@ def _placed(
         with Spool(folder) as streams:
             for table in tables:
                 arrival = table.column(by).to_numpy().astype(np.int64)
-                shard = placing.shards_of(*hulls(boxes_in_order(table, dimensions)), arrival)
-                order = np.argsort(shard, kind="stable")
+                boxes = unpack(table.column("boxes"), dimensions)
+                shard = placing.shards_of(*hulls(boxes), arrival)
+                order = placing.sorted_rows(shard)
                 sorted_rows = table.select([*_COLUMNS]).append_column(_ARRIVAL, pa.array(arrival))
                 sorted_rows = sorted_rows.take(pa.array(order)).combine_chunks()
                 ends = np.flatnonzero(np.diff(shard[order], append=-1)) + 1
@@ -184,14 +228,18 @@ def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Buffer]]:
 def _built(
     streams: list[pa.Buffer], dimensions: int, make: Make, folder: Path | None
 ) -> Iterator[pa.RecordBatch]:
-    """Build and save one shard; yield its metadata, and its bytes if they must be shipped."""
-    table = packs.rows_of(streams, StructType())
+    """Build and save the shard of some streams."""
+    table = _in_order_of_arrival(streams)
     streams.clear()  # what isn't needed any more goes at once: the structure needs the room
-    table = table.sort_by(_ARRIVAL)
     arrival = table.column(_ARRIVAL).to_numpy()
     boxes = boxes_in_order(table, dimensions)
     del table
     pa.default_memory_pool().release_unused()
+    yield from _saved(boxes, arrival, make, folder)
+
+
+def _saved(boxes: Boxes, arrival: I64, make: Make, folder: Path | None) -> Iterator[pa.RecordBatch]:
+    """Build and save the structure of a shard; yield its metadata, and its bytes if needed."""
     space = make.space if isinstance(make, _InSpace) else None
     boxes = replace(boxes, ids=as_spark_ids(boxes.ids), space=space)
     lo, hi = hull_of(boxes)
@@ -213,6 +261,15 @@ def _built(
                 "data": [data[begin : begin + _PIECE]],
             }
         )
+
+
+def _in_order_of_arrival(streams: list[pa.Buffer]) -> pa.Table:
+    """Return the rows of a shard; most often it suffices to put its streams in order."""
+    tables = [spool.read(data) for data in streams]
+    tables.sort(key=lambda table: table.column(_ARRIVAL)[0].as_py())
+    table = pa.concat_tables(tables)
+    arrival = table.column(_ARRIVAL).to_numpy()
+    return table if (arrival[1:] > arrival[:-1]).all() else table.sort_by(_ARRIVAL)
 
 
 def hull_of(boxes: Boxes) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.grid import cells_of
 from rangecast.model.boxes import Boxes
+from rangecast.spark.subscriptions.packed_boxes import RowBoxes
 
 _BOUNDS = 2048
 """Bounds of an attribute that are kept, to count by."""
@@ -40,6 +41,9 @@ class _Ranks(NamedTuple):
 
     def middles(self, axis: int) -> I64:
         return self.first[:, axis] + self.last[:, axis]
+
+    def middles_of(self, rows: I64, axis: int) -> I64:
+        return self.first[:, axis][rows] + self.last[:, axis][rows]
 
     def narrowest(self) -> I64:
         """Return the attribute on which each holds the fewest bounds."""
@@ -97,26 +101,30 @@ class ShardAssignment(NamedTuple):
         _place(self.whole, _ranks(self.bounds, lo, hi), np.arange(len(lo)), mixed, shards)
         return shards
 
+    def sorted_rows(self, shards: I64) -> I64:
+        """Return rows by their shards, those of one shard ascending."""
+        small = shards.astype(np.min_scalar_type(self.shards))  # 16 bits get a radix sort
+        rows: I64 = np.argsort(small, kind="stable")
+        return rows
+
 
 def _place(part: _Part, ranks: _Ranks, rows: I64, deal: I64, shards: I64) -> None:
-    """Write the shards of some rows; `ranks` are those of these rows."""
+    """Write the shards of some rows; `ranks`, `deal` and `shards` are those of all rows."""
     if isinstance(part, _Shard):
-        shards[rows] = part.number + deal[rows] % part.shards
+        shards[rows] = part.number + (deal[rows] % part.shards if part.shards > 1 else 0)
     elif isinstance(part, _Halves):
-        upper = ranks.middles(part.axis) >= part.place
+        upper = ranks.middles_of(rows, part.axis) >= part.place
         for half, wanted in ((part.lower, ~upper), (part.upper, upper)):
-            some = np.flatnonzero(wanted)
-            _place(half, ranks.of(some), rows[some], deal, shards)
+            _place(half, ranks, rows[wanted], deal, shards)
     else:
-        axes = ranks.narrowest()
+        axes = ranks.of(rows).narrowest()
         for axis in np.unique(axes).tolist():
-            some = np.flatnonzero(axes == axis)
-            _place(part.parts.get(axis, part.others), ranks.of(some), rows[some], deal, shards)
+            _place(part.parts.get(axis, part.others), ranks, rows[axes == axis], deal, shards)
 
 
 def place(sample: Boxes, wanted: int) -> ShardAssignment:
     """Plan about `wanted` shards from a sample of the subscriptions."""
-    lo, hi = hulls(sample)
+    lo, hi = hulls(RowBoxes(sample.lo, sample.hi, np.diff(sample.box_offsets)))
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
     bounds = tuple(_evenly_spaced(np.sort(value[np.isfinite(value)])) for value in values)
     ranks = _ranks(bounds, lo, hi)
@@ -180,7 +188,7 @@ def _quantile(ranks: _Ranks, axis: int, lower: float) -> tuple[float, int]:
 
 def _ranks(bounds: tuple[F64, ...], lo: F64, hi: F64) -> _Ranks:
     """Return hulls counted in bounds. What isn't mentioned is wider than all bounds."""
-    first, last = np.empty(lo.shape, np.int64), np.empty(lo.shape, np.int64)
+    first, last = (np.empty(lo.shape, np.int64, order="F") for _ in range(2))
     for axis, known in enumerate(bounds):
         with np.errstate(over="ignore"):  # below the lowest double
             first[:, axis] = cells_of(known, np.nextafter(lo[:, axis], -np.inf))
@@ -190,15 +198,17 @@ def _ranks(bounds: tuple[F64, ...], lo: F64, hi: F64) -> _Ranks:
     return _Ranks(first, last)
 
 
-def hulls(boxes: Boxes) -> tuple[F64, F64]:
-    """Return the hull of each subscription's boxes; without boxes, the whole space."""
-    lo = np.full((boxes.rows, boxes.dimensions), -np.inf)
-    hi = np.full((boxes.rows, boxes.dimensions), np.inf)
-    begins, ends = boxes.box_offsets[:-1], boxes.box_offsets[1:]
-    some = begins < ends
+def hulls(boxes: RowBoxes) -> tuple[F64, F64]:
+    """Return the hull of each row's boxes; without boxes, the whole space."""
+    if (boxes.sizes == 1).all():
+        return boxes.lo, boxes.hi
+    shape = len(boxes.sizes), boxes.lo.shape[1]
+    lo, hi = np.full(shape, -np.inf), np.full(shape, np.inf)
+    some = boxes.sizes > 0
     if some.any():
-        lo[some] = np.minimum.reduceat(boxes.lo, begins[some])
-        hi[some] = np.maximum.reduceat(boxes.hi, begins[some])
+        begins = (np.cumsum(boxes.sizes) - boxes.sizes)[some]
+        lo[some] = np.minimum.reduceat(boxes.lo, begins)
+        hi[some] = np.maximum.reduceat(boxes.hi, begins)
     return lo, hi
 
 
