@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +22,8 @@ _SLACK = 1.25
 """Factor by which their number may exceed this before the excess is dropped."""
 _INDEXES = 2
 """Indexes of one space: two times can be compared without a rebuild."""
-_PARSED = 5_000
-"""Filters that are parsed at a time."""
+_PARSED, _PAUSE = 64, 0.002
+"""Filters that are parsed at a time, and seconds between: events aren't delayed by the parser."""
 
 
 @dataclass(slots=True)
@@ -153,6 +154,7 @@ class SpaceVersions:
             count += len(lo)
             los.append(lo)
             his.append(hi)
+            time.sleep(_PAUSE)
         if len(unknown):
             self._lo, self._hi = np.concatenate(los), np.concatenate(his)
         sizes = self._sizes[rows]
