@@ -11,7 +11,7 @@ import httpx
 from rangecast.client.boards import ClientBoard
 from rangecast.client.operations import answers, server, sets
 from rangecast.client.operations.base import blocking
-from rangecast.client.operations.calls import ATTEMPTS, Calls, track_of
+from rangecast.client.operations.calls import ATTEMPTS, Calls, encoded_track_rule
 from rangecast.client.operations.requests import Call
 from rangecast.client.results import AnyMessage
 from rangecast.client.tls import Cert, Verify
@@ -165,5 +165,5 @@ class Client(Calls):
         The server stores nothing: `with client.watch("price < 20") as events: ...`. To miss
         nothing over a reconnect, use a consumer.
         """
-        rule = track_of(track)
+        rule = encoded_track_rule(track)
         return Watch(self.url, self._headers, self._tls, self._named_space(), str(filter), rule)

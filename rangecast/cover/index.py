@@ -192,8 +192,9 @@ def is_enough(want: SearchParameters, filled: int) -> bool:
 
 @jit
 def search_all(index: Any, store: Store, want: SearchParameters, kind: int, out: I32) -> int:
-    """Search for a row; write the wanted rows, return their number. Counts the work under
-    `kind`.
+    """Write the rows related to a row to `out`; return their number.
+
+    The work is counted under `kind`.
     """
     store.notes[STAMP] += 1
     filled = 0

@@ -1,9 +1,8 @@
 """The baseline: a compiled scan of all boxes.
 
 Layout: `held` lists the boxes in any order, `place` is the position of a box in it; a removed box
-is replaced by the last. Cost: a search looks at all boxes until it has found enough, at a
-coordinate
-or two of most of them. The boxes lie where the store has them, mostly one behind the other.
+is replaced by the last. Cost: a search reads boxes until it has found enough, one or two
+coordinates of most of them. The boxes stay in the store, mostly contiguous.
 """
 
 from __future__ import annotations

@@ -104,12 +104,12 @@ class Flight:
 
     @property
     def total(self) -> int:
-        """Matches, by box."""
+        """Number of matches, each box counted."""
         return int(self.header[_TOTAL])
 
     @property
     def total_unique(self) -> int:
-        """Matches, by subscription."""
+        """Number of matches, each subscription counted once per event."""
         return self.total if self.unique_header is None else int(self.unique_header[_TOTAL])
 
     @property

@@ -199,7 +199,7 @@ class Stages:
     def unique(
         self, flight: Flight, ids: DeviceArray, fewer: DeviceArray, limit: int
     ) -> DeviceArray:
-        """Write each subscription of an event once, to `fewer`; return the new offsets."""
+        """Copy the matches to `fewer` without duplicates per event; return the new offsets."""
         events, slot = flight.events, flight.slot
         new = slot.array("unique offsets", events + 1, np.int64)
         given = flight.offsets, ids, np.int32(events), np.int64(limit)

@@ -55,10 +55,10 @@ def read(
 ) -> ImportResult:
     """Import the features of a collection.
 
-    given    a GeoJSON file or its data: a FeatureCollection
-    space    a space with a location; by default one called `position`, whose coordinates are
-             `longitude` and `latitude`
-    id_property  the property that is the id; a feature without it is rejected
+    source        a GeoJSON file or its data: a FeatureCollection
+    space         a space with a location; by default one called `position`, whose coordinates are
+                  `longitude` and `latitude`
+    id_property   the property that is the id; a feature without it is rejected
 
     A subscription's id is the `id` of its feature, else the `id`, the `geometryId` or the `name` of
     its properties, else the position in the list. Features that share a name get the name and the

@@ -12,7 +12,7 @@ from rangecast.interop.rules import UnsupportedRuleError
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a service."""
+    """Service name, largest number and decimals that its patterns allow."""
 
     service: str
     largest: float

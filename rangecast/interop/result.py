@@ -27,7 +27,7 @@ from rangecast.interop.rules import (
     Rule,
     Test,
     UnsupportedRuleError,
-    settled_place,
+    coordinate_rule,
     tests_of,
     text_of,
 )
@@ -244,7 +244,7 @@ class _Attributes:
             return AllOf(parts) if isinstance(rule, AllOf) else AnyOf(parts)
         attribute = known.get(rule.name)
         if isinstance(attribute, Location):
-            return settled_place(rule, attribute)
+            return coordinate_rule(rule, attribute)
         listed = None if attribute is None else listed_texts(attribute)
         if rule.words is not None:
             if listed is None and isinstance(attribute, Text) and rule.patterns:

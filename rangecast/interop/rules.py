@@ -153,8 +153,8 @@ def _patterns_text(name: str, test: Test) -> str:
     return f"not ({text})" if test.inverse else text
 
 
-def settled_place(test: Test, location: Location) -> Rule:
-    """Return a test of a location, or of its presence, as a rule about its coordinates."""
+def coordinate_rule(test: Test, location: Location) -> Rule:
+    """Rewrite a test of a location, or of its presence, as a rule about its coordinates."""
     longitude = location.coordinates[0].name
     if test.shape is None:
         return replace(test, name=longitude)

@@ -88,7 +88,7 @@ def _in_all_lanes(builder: Any, value: Any) -> Any:
 
 @intrinsic
 def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
-    """Bit i says whether codes[begin + i] >= value, for 64 of them."""
+    """Return a mask: bit i is set if codes[begin + i] >= value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
@@ -101,7 +101,7 @@ def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
 
 @intrinsic
 def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
-    """Bit i says whether codes[begin + i] <= value, for 64 of them."""
+    """Return a mask: bit i is set if codes[begin + i] <= value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
@@ -114,7 +114,7 @@ def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
 
 @intrinsic
 def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
-    """Bit i says whether codes[lo + i] <= above and below <= codes[hi + i], for 64 of them."""
+    """Return a mask: bit i is set if codes[lo + i] <= above and below <= codes[hi + i]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
@@ -129,7 +129,7 @@ def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) 
 
 @intrinsic
 def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
-    """Bit i says whether codes[lo + i] is above or codes[hi + i] is below, for 64 of them."""
+    """Return a mask: bit i is set if codes[lo + i] is above or codes[hi + i] is below."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
@@ -144,7 +144,7 @@ def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) 
 
 @intrinsic
 def holding(_typing: Any, bounds: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
-    """Bit i says whether bounds[lo + i] <= above and below <= bounds[hi + i], for 64 doubles."""
+    """Return a mask: bit i is set if bounds[lo + i] <= above and below <= bounds[hi + i]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
@@ -229,7 +229,7 @@ def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) ->
 
 @intrinsic
 def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
-    """Bit w says whether word w of the row at rows[at] has a bit set."""
+    """Return a mask: bit w is set if word w of the row at rows[at] has a bit set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)

@@ -150,8 +150,8 @@ class Compiling(event.Listener):  # type: ignore[misc]
     def __init__(self, tell: Callable[[], None]):
         """`tell` is called once, when the first kernel starts compiling."""
         self.seconds = 0.0
-        self._record_notifications = tell
-        self._converting_errors = False
+        self._on_first_compile = tell
+        self._has_told = False
         self._depth = 0
         self._began = 0.0
 
@@ -160,9 +160,9 @@ class Compiling(event.Listener):  # type: ignore[misc]
         if not self._depth:
             self._began = time.perf_counter()
         self._depth += 1
-        if not self._converting_errors:
-            self._converting_errors = True
-            self._record_notifications()
+        if not self._has_told:
+            self._has_told = True
+            self._on_first_compile()
 
     def on_end(self, _event: event.Event) -> None:
         """Stop timing a kernel."""

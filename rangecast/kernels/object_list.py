@@ -1,4 +1,4 @@
-"""Lists of Python objects, made where a kernel returns: one pass over rows, and no array between.
+"""Lists of Python objects built directly from a kernel's rows, without an intermediate array.
 
 A kernel that keeps the GIL returns `listed(rows, address, are_objects)`. Its caller gets a list of
 what an array at this address has at these rows: objects, or integers of 64 bits.

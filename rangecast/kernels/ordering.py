@@ -1,6 +1,7 @@
-"""Rows in ascending order: what structures find lies in the order of their blocks.
+"""Sort result rows in ascending order, faster than a comparison sort.
 
-A comparison sort takes longer than most searches. Rows are small integers, all of them distinct.
+Structures find rows in the order of their blocks, and a comparison sort takes longer than most
+searches. Rows are small integers, all of them distinct.
 A large share of a set is marked in a bitmap and read from it. Fewer rows are put into about as many
 buckets and inserted within these; where one gets too many of them, they are sorted digit by digit.
 """

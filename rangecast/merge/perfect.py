@@ -76,9 +76,7 @@ def united(box: Box, other: Box, discrete: Bool) -> Box | None:
 
 
 def widened(lo: F64, hi: F64, discrete: Bool) -> tuple[F64, F64]:
-    """Return boxes (n, d) extended by one value on every side, so that they overlap their
-    neighbours.
-    """
+    """Return boxes (n, d) extended by one value on each side, so that neighbours overlap."""
     with np.errstate(over="ignore"):  # behind the largest number comes the missing value
         below, above = np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf)
     below = np.where(discrete, np.minimum(below, lo - 1), below)

@@ -65,7 +65,7 @@ def per_event(counts: I64) -> Svg:
 
 
 def concentration(counts: I64) -> Svg:
-    """Return the cumulative share of matches by subscription, the busiest first; counts descend."""
+    """Plot the cumulative share of matches by subscription, the busiest first; counts descend."""
     svg = Svg("Share of matches by share of subscriptions, busiest first")
     total = max(int(counts.sum()), 1)
     places = np.unique(np.geomspace(1, max(len(counts), 1), 200).astype(np.int64))
@@ -86,7 +86,7 @@ def concentration(counts: I64) -> Svg:
 
 
 def unwanted_over_time(group: Group) -> Svg:
-    """Return the share of events without a match over time, above the number of events."""
+    """Plot the share of events without a match over time, above the number of events."""
     svg = Svg("Share of events without a match, over time")
     shares = 100.0 * group.unwanted / np.maximum(group.events, 1)
     when = np.asarray(group.labels, dtype="datetime64[us]")

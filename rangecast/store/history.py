@@ -169,8 +169,8 @@ class History:
 
         The options are those of `Engine.match`.
         """
-        given = self._subscriptions_then(event, as_of)
-        found = self._engine.match(given, ignore_unknown=ignore_unknown, nan=nan)
+        timed = self._event_at(event, as_of)
+        found = self._engine.match(timed, ignore_unknown=ignore_unknown, nan=nan)
         return [self._ids[int(number)] for number in found]
 
     def rank(
@@ -183,8 +183,8 @@ class History:
         nan: str = "error",
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of an event at a time, by score, best first."""
-        given = self._subscriptions_then(event, as_of)
-        found = self._engine.rank(given, k, ignore_unknown=ignore_unknown, nan=nan)
+        timed = self._event_at(event, as_of)
+        found = self._engine.rank(timed, k, ignore_unknown=ignore_unknown, nan=nan)
         return [(self._ids[int(number)], score) for number, score in found]
 
     def count(
@@ -196,8 +196,9 @@ class History:
         nan: str = "error",
     ) -> int:
         """Return how many subscriptions matched an event at a time."""
-        given = self._subscriptions_then(event, as_of)
-        return self._engine.count(given, ignore_unknown=ignore_unknown, nan=nan)
+        timed = self._event_at(event, as_of)
+        return self._engine.count(timed, ignore_unknown=ignore_unknown, nan=nan)
 
-    def _subscriptions_then(self, event: Mapping[str, Any], as_of: float) -> dict[str, Any]:
+    def _event_at(self, event: Mapping[str, Any], as_of: float) -> dict[str, Any]:
+        """Return an event with the time that it is matched at."""
         return {**event, _TIME: check_finite("as_of", as_of)}

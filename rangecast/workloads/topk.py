@@ -200,8 +200,7 @@ def stocks(
 
     The shape is the paper's: a recommendation of 1 (strong buy) to 5 (strong sell) that stays,
     and a ratio that moves a little at each open and close. Our choices: recommendations are means
-    of 1 to
-    30 ratings, all different as the paper's; earnings are positive; overnight moves have a
+    of 1 to 30 ratings, all distinct as in the paper; earnings are positive; overnight moves have a
     standard deviation of 1%, daily ones of 1% to 3% by stock; prices are in cents; within an open
     or close the stocks report in random order; interests are uniform on 1 <= l < r <= 5. The
     objects hold the first open; the other 2 x days - 1 prices are the updates.

@@ -255,7 +255,7 @@ def test_most_events_miss_most_shards(spark):
     assert prepared.rows == n
     sizes = [shard.rows for shard in prepared.shards]
     assert max(sizes) < 4 * np.mean(sizes)
-    met = sum(len(shard.met_by(points)) for shard in prepared.shards)
+    met = sum(len(shard.events_in_hull(points)) for shard in prepared.shards)
     assert met < 0.4 * len(points) * len(prepared.shards)
     told = prepared.explain(events_of(spark, points), sample=500)
     assert told.startswith(f"subscriptions: {n:,}\nstructure: slabs (")

@@ -191,11 +191,11 @@ def wanted_of(
         "weights": dict(weights) if isinstance(weights, Mapping) else weights,
         "consumer": consumer,
         "ttl": ttl,
-        "track": track_of(track),
+        "track": encoded_track_rule(track),
     }
 
 
-def track_of(track: Rule | Mapping[str, Any] | None) -> dict[str, Any] | None:
+def encoded_track_rule(track: Rule | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a track rule in the server's format."""
     if track is None:
         return None

@@ -11,9 +11,9 @@
 
 A full leaf is split by the coordinate whose codes vary most, if that leaves a quarter on each
 side; else to either side. A full tile is halved. So both grow by at least a quarter of their size
-before they are full again, which bounds the room that some inserts can take. What leaves is
-replaced by the last box of its leaf; the leaf's own highest and lowest codes are taken anew, those
-of its tile stay as they are until the next rebuild.
+before they are full again, which bounds the memory of inserts. A removed box is replaced by the
+last box of its leaf; the leaf's highest and lowest codes are recomputed, those of its tile stay as
+they are until the next rebuild.
 """
 
 from __future__ import annotations

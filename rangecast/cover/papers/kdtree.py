@@ -3,15 +3,15 @@
 Layout. A node either splits its points by one coordinate (at most `value`: the left child; above
 it: the right one) or is a leaf, whose boxes form a doubly linked list. Children come in pairs, the
 right one next to the left one. A leaf past `overflow` boxes is split at a median; the coordinate
-is the next one after its parent's that parts the boxes well: where all of them are wildcards, or
-all the same, nothing is wasted on it. A leaf below `underflow` is joined with its sibling if that
+is the next one after its parent's that separates the boxes well: one on which all of them are
+equal, or wildcards, is skipped. A leaf below `underflow` is joined with its sibling if that
 is a leaf and they fit together.
 
 A search begins at the rightmost leaf, where the largest points are, and goes back up: a left
-child is looked into only if the coordinate asked for isn't above its split. Downwards (what does
-this box cover?) it is the mirror image. Where the splits on the way bound every coordinate by what
-is asked for, the region of the node lies wholly inside the one asked for: all of its boxes are
-taken without a comparison. Cost: with d attributes about n^(1 - 1/2d) in theory; a
+child is visited only if the query's coordinate is at most its split. Downwards (what does this box
+cover?) it is the mirror image. Where the splits on the way bound every coordinate by the query's,
+the region of the node lies wholly inside the query: all of its boxes are taken without a
+comparison. Cost: with d attributes about n^(1 - 1/2d) in theory; a
 random search in 16 dimensions visits some 3% of the points at n = 100,000.
 
 Boxes that arrive in order make a tree deep. It is then built anew from a shuffled order, once an

@@ -187,7 +187,7 @@ register(ZState, insert, drop, _search, _room)
 
 
 class ZCurve:
-    """The space filling curve of the paper."""
+    """Covering index on a Z-curve (paper 000)."""
 
     name = "zcurve"
 

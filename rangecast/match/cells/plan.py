@@ -123,7 +123,7 @@ def cut(
     nodes: I64,
     kinds: I64,
 ) -> int:
-    """Cut cells first .. last of an axis; write the nodes and their kinds, return how many."""
+    """Split cells first .. last of an axis into nodes; return how many there are."""
     count = 0
     cell = first
     while cell <= last:

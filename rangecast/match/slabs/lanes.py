@@ -306,7 +306,7 @@ def search_batch(
 
 @jit
 def count_by_event(keys: I64, masks: U64, offsets: I64) -> None:
-    """Fill `offsets` (events + 1) with the places of each event's matches."""
+    """Fill `offsets` (events + 1) with the start of each event's matches."""
     offsets[:] = 0
     for i in range(len(keys)):
         offsets[(keys[i] >> 32) + 1] += bits_set(masks[i])

@@ -42,7 +42,7 @@ def salt_of(axis: int, form: int, kind: int) -> Any:
 
 @jit
 def longer(run: Any, byte: Any) -> Any:
-    """Return the hash of a run of bytes with one more behind it; the first is `START`."""
+    """Extend the hash of a byte string by one byte; an empty string has the hash `START`."""
     return (run ^ (np.uint64(byte) + _ONE)) * _STEP
 
 

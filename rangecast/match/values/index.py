@@ -54,7 +54,7 @@ _TOGETHER = 32
 
 
 class ValueArrays(NamedTuple):
-    """Arrays described in the module docstring."""
+    """Arrays of the value index; the module docstring describes the layout."""
 
     values: F64
     first: I64

@@ -107,10 +107,9 @@ class Levels:
         return Ranges(*np.concatenate(parts, axis=1))
 
     def covered(self, sets: RangeSets) -> Bool:
-        """Return which sets lie entirely in the union. Counts gap searches, and changes nothing
-        else.
+        """Return which sets lie entirely in the union.
 
-        At most one search per range, and one per closed gap.
+        At most one search per range, and one per closed gap; the searches are counted.
         """
         out = np.empty(len(sets), np.bool_)
         starts, ends = sets.starts.copy(), sets.ends.copy()

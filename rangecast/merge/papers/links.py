@@ -129,9 +129,7 @@ class Links(SubscriptionSet):
     # ---- questions
 
     def known_to(self, link: Link) -> Ranges:
-        """Return all ranges that the neighbour behind a link knows: the union of the other
-        summaries.
-        """
+        """Return the ranges advertised over a link: the union of all other links' summaries."""
         self._members.row(link)
         return joined(
             [summary.ranges() for other, summary in self._summaries.items() if other != link]

@@ -63,7 +63,7 @@ def as_names(keep: str | Sequence[str]) -> list[str]:
 
 
 def kept_schema(source: Source, names: Iterable[str]) -> pa.Schema:
-    """Return the schema of those of these columns that a source has."""
+    """Return the schema of the named columns that exist in a source."""
     fields = []
     for name in names:
         kind = None

@@ -186,7 +186,7 @@ class VerifiedBoxes:
     # ---- boxes
 
     def add(self, owners: I32, boxes: F64) -> None:
-        """Add those of the boxes, by row of the board's tree, that objects are verified in."""
+        """Add the boxes that require verification; `owners` are their rows in the board's tree."""
         if not self.axes:
             return
         words = self.have_words(boxes)

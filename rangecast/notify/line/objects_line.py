@@ -360,7 +360,7 @@ def best_of(line: Line, lo: float, hi: float, k: int, slots: I32, ys: F64, arriv
 
 @jit
 def best_in(table: I64, lo: float, hi: float, slots: I32, ys: F64, arrivals: I64) -> int:
-    """Write the best objects of a range, up to the room; return their number."""
+    """Write the best objects of a range, as many as fit; return their number."""
     return best_of(opened(table, Line), lo, hi, len(slots), slots, ys, arrivals)
 
 

@@ -70,7 +70,7 @@ class Output(NamedTuple):
 
 
 class Server:
-    """One of a row of servers."""
+    """Server of one zone; exchanges messages with its west and east neighbours."""
 
     def __init__(self, zone: Zone, tiler: Tiler, *, place: int, servers: int, objects: int):
         """Own a zone; `place` is its number among all servers, from west to east."""

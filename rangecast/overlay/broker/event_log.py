@@ -105,7 +105,7 @@ class Block:
         ]
 
     def take(self, rows: Sequence[int], after: int, *, lost: bool = False) -> Events:
-        """Return some of the events as a frame; `lost`: events before them are lost."""
+        """Return the events of these rows as a frame; `lost`: earlier events were lost."""
         whole = len(rows) == len(self.numbers)
         points = self.points if whole else self.points[rows]
         words = self.words

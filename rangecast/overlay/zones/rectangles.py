@@ -20,7 +20,7 @@ class Rectangles:
         """Pairs of rectangles compared so far."""
 
     def add(self, number: int, box: Box) -> None:
-        """Put in a rectangle."""
+        """Add a rectangle."""
         if not self._free:
             rows = len(self._lo)
             self._lo, self._hi = (

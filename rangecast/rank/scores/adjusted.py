@@ -119,7 +119,7 @@ def best_uncertain(
     k: int,
     arrival: I64 | None = None,
 ) -> Best:
-    """Return the k best of uncertain events by score times the probability that they surely hold.
+    """Return the top k of uncertain events by score times probability of a certain match.
 
     search     among those that contain the spans
     boxes_of   the subscriptions of some rows, in their order

@@ -113,7 +113,7 @@ class Slabs:
         arrival: I64,
         tolerances: F64 = NO_TOLERANCES,
     ) -> Work:
-        """Add to the k best of events in other rows of a set those of this index; return the work.
+        """Merge this index's top k into `best`, the top k of the set's other rows; return the work.
 
         best           changed in place; its rows are those of the set
         above, below   checked events, (events, d): a box contains one if lo <= above, below <= hi

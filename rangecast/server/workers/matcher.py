@@ -65,7 +65,7 @@ class Matcher:
         self._epoch = ""
         self._changes: list[Change] = []
         self._since_forgotten = 0
-        self._converting_errors: set[str] = set()
+        self._warned_consumers: set[str] = set()
 
     def begin(self, folder: Path | None, epoch: str, first: int) -> int:
         """Start from the newest snapshot of a folder, if there is one; return its seq."""
@@ -156,8 +156,8 @@ class Matcher:
             self._since_forgotten = 0
 
     def _warn_of_rate_limit(self, consumer: Consumer) -> None:
-        if consumer.max_per_second and consumer.name not in self._converting_errors:
-            self._converting_errors.add(consumer.name)
+        if consumer.max_per_second and consumer.name not in self._warned_consumers:
+            self._warned_consumers.add(consumer.name)
             logger.warning(
                 "consumer %s: only the server applies max_per_second; a worker writes every match",
                 consumer.name,

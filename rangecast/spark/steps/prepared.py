@@ -161,9 +161,8 @@ def prepare_match(
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
-    max_worker_memory    memory that a worker should need, as a target and no limit: a set that is
-                         large
-                    for it is built by the workers, in shards
+    max_worker_memory   memory that a worker should need, a target and no limit: a set that is too
+                        large for it is built by the workers, in shards
     """
     check_match_index(index)
     make = partial(MatchAnswerer.of, index=index)
@@ -185,9 +184,8 @@ def prepare_rank(
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
-    max_worker_memory    memory that a worker should need, as a target and no limit: a set that is
-                         large
-                    for it is built by the workers, in shards
+    max_worker_memory   memory that a worker should need, a target and no limit: a set that is too
+                        large for it is built by the workers, in shards
     """
     check_rank_index(index)
     check_combine(combine, relaxed=relaxed)

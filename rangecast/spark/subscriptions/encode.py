@@ -304,8 +304,8 @@ def without_duplicates(
 ) -> DataFrame:
     """Return the first subscription of each id; hand the others to `bad`, or raise.
 
-    As `boxes_of_table` does, for a set that the driver doesn't hold; a job of its own. `ids` are
-    those of all rows, if they can be read for less than the rows.
+    Like `boxes_of_table`, but as a separate Spark job, for sets too large for the driver. `ids` are
+    those of all rows, if reading them costs less than reading the rows.
     """
     every = encoded if ids is None else ids
     if every.groupBy("id").count().filter("count > 1").isEmpty():

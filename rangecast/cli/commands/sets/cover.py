@@ -52,8 +52,7 @@ def cover(
     With --commands, write what each command advertises to the neighbours of a broker instead:
     command (its row, from 0), action (subscribe, unsubscribe), subscription, exposed (whether it is
     sent because its coverer was removed). --uncovered then writes the uncovered ones at the end:
-    id,
-    filter. -k and --index change what a command costs, never a message.
+    id, filter. -k and --index change what a command costs, never a message.
 
     \b
     Examples:

@@ -87,10 +87,9 @@ def merge(
     """Summarize subscriptions as ranges: write the size and the false positives of each setting.
 
     A summary may have false positives, never false negatives. One row per setting: its attributes,
-    bits
-    and cells; its ranges, before and after they were joined to meet --max-ranges; the share of the
-    space that they cover; how many sample events pass, and how many of these match a subscription;
-    whether the setting is recommended.
+    bits and cells; its ranges, before and after they were joined to meet --max-ranges; the share of
+    the space that they cover; how many sample events pass, and how many of these match a
+    subscription; whether the setting is recommended.
 
     For the recommended setting, --ranges writes the ranges, --save the whole summary as a folder,
     and --redundant the subscriptions that add nothing to the ranges of those before them.

@@ -253,7 +253,7 @@ def failed_distances(places: Places, axis: int, words: F64, point: F64) -> tuple
 
 
 def word_holds(places: Places, axis: int, word: float, points: F64) -> Bool:
-    """Return at which points, (points, d), a conjunction of a place matches."""
+    """Return a mask of the points, (n, d), that satisfy a conjunction of shape conditions."""
     tables = places.tables()
     number = tables.word_of[tables.place_of_axis[axis], int(word)]
     held = np.empty(len(points), np.bool_)

@@ -85,7 +85,7 @@ class Histories:
         return AsOf(None, time)
 
     def answer(self, entry: SpaceEntry, as_of: AsOf, work: Callable[[SpaceIndex], T]) -> Future[T]:
-        """Call a function with the index of the subscriptions of a space as of then."""
+        """Call a function with the index of a space as of a past time; return a future."""
         return self._thread.submit(lambda: work(self._index_at(entry, as_of)))
 
     def _index_at(self, entry: SpaceEntry, as_of: AsOf) -> SpaceIndex:

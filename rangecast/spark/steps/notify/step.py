@@ -91,10 +91,10 @@ _START = -1
 
 
 class TopKLists:
-    """The lists of all interests, in a folder. One at a time applies batches; any may read.
+    """Top-k lists of all interests in a folder, with one writer and any number of readers.
 
-    It begins with `objects` and `interests`, DataFrames with the columns that a `Board` takes; a
-    folder that has been begun goes on without them. Objects arrive in the order of their `seq` or
+    A new folder needs `objects` and `interests`, DataFrames with the columns that a `Board` takes;
+    an existing one continues without them. Objects arrive in the order of their `seq` or
     `arrival`, or else of their ids. `close` it, or leave a `with`, so that another one can apply
     batches.
     """

@@ -48,7 +48,7 @@ def _touched(sharded: ShardedSet, points: F64) -> F64:
     touched = np.zeros((len(sharded.shards), len(points)))
     everywhere = not sharded.settings(sharded.empty).only_holders
     for row, shard in enumerate(sharded.shards):
-        touched[row, slice(None) if everywhere else shard.met_by(points)] = 1.0
+        touched[row, slice(None) if everywhere else shard.events_in_hull(points)] = 1.0
     return touched
 
 

@@ -39,7 +39,7 @@ def as_it_is(answerer: Any) -> Answerer:
 
 @dataclass(frozen=True)
 class Shard:
-    """Shard: its location and metadata, without opening it."""
+    """Location and metadata of a shard that is not opened."""
 
     shipped: ShippedObject
     rows: int
@@ -52,7 +52,7 @@ class Shard:
     gone: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     """When the subscriptions arrived that answer no more, ascending."""
 
-    def met_by(self, points: F64) -> I64:
+    def events_in_hull(self, points: F64) -> I64:
         """Return the events (n, d) that lie in the hull."""
         inside = np.ones(len(points), np.bool_)
         for axis in np.flatnonzero((self.lo > -np.inf) | (self.hi < np.inf)).tolist():
@@ -125,7 +125,7 @@ class ShardedSet:
         self, shard: Shard, points: F64, *, everywhere: bool, is_merged: bool = True
     ) -> Iterator[PartAnswers]:
         """Yield the answers of a shard; `everywhere`: also for events outside its hull."""
-        events = np.arange(len(points)) if everywhere else shard.met_by(points)
+        events = np.arange(len(points)) if everywhere else shard.events_in_hull(points)
         if len(events):
             some = points if len(events) == len(points) else points[events]
             part = self._open(shard).as_part(shard.gone, is_merged=is_merged)
