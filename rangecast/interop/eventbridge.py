@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.interop.export import ExportResult, export
-from rangecast.interop.pattern_reader import pattern_rule
-from rangecast.interop.pattern_writer import Limits, pattern_of
+from rangecast.interop.patterns.reader import pattern_rule
+from rangecast.interop.patterns.writer import Limits, pattern_of
 from rangecast.interop.result import (
     ImportResult,
     import_rules,

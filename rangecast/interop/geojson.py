@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import UsageError, abbreviate
-from rangecast.interop.antimeridian import split_at_antimeridian
 from rangecast.interop.export import ExportResult, Term, export, plain_number
+from rangecast.interop.geometry.antimeridian import split_at_antimeridian
+from rangecast.interop.geometry.notes import shape_notes
 from rangecast.interop.result import (
     ImportResult,
     import_rules,
@@ -27,7 +28,6 @@ from rangecast.interop.result import (
     unknown_shape,
 )
 from rangecast.interop.rules import AnyOf, FilterText, Rule, UnsupportedRuleError
-from rangecast.interop.shape_notes import shape_notes
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.interop import geojson
+from rangecast.interop.geometry.notes import has_heights
 from rangecast.interop.result import ImportResult
-from rangecast.interop.shape_notes import has_heights
 from rangecast.kernels.arrays import F64
 from rangecast.model.io.files import one_table, read_tables
 from rangecast.model.shapes.geometry import ShapeError, read_geometry

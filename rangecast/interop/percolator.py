@@ -12,7 +12,7 @@ from typing import Any
 from rangecast.errors import InvalidValueError, abbreviate, did_you_mean
 from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.geojson import rule_of_geometry
-from rangecast.interop.pattern_reader import kind_of
+from rangecast.interop.patterns.reader import kind_of
 from rangecast.interop.result import (
     ImportResult,
     InvalidEntry,

@@ -1,4 +1,4 @@
-"""Boxes as patterns of EventBridge and SNS; `pattern_reader` reads them."""
+"""Boxes as patterns of EventBridge and SNS; `reader` reads them."""
 
 from __future__ import annotations
 

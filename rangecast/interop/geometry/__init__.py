@@ -1,0 +1,1 @@
+"""Imported and exported polygons: cuts at the antimeridian, and notes on inexact input."""
