@@ -95,7 +95,7 @@ class Connection:
                 del self._out[: self.link.send(self._out)]
         except BlockingIOError:
             pass
-        except OSError:  # reading says so, too
+        except OSError:  # the link is broken: `received` reports that
             self._out.clear()
 
     def received(self) -> Iterator[Frame]:

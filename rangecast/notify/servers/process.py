@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     links = {side: Connection(socket.socket(fileno=link)) for side, link in given if link >= 0}
     try:
         _Host(links).run()
-    except Exception as error:  # the program that started it says so
+    except Exception as error:  # reported to the parent process, which raises it
         links[HOME].link.setblocking(True)
         links[HOME].send(Failed(f"{type(error).__name__}: {error}"))
         raise SystemExit(1) from None

@@ -31,7 +31,7 @@ from rangecast.notify.servers.servers import Servers
 from rangecast.notify.servers.wire import Completed, ServerMessage, Start
 
 _STOP_SECONDS = 2.0
-"""Seconds that a process has to end by itself."""
+"""Seconds until a process that doesn't end by itself is killed."""
 
 
 class ServerLostError(RangecastError):

@@ -17,7 +17,7 @@ _ERRORS = {
     403: "The token or a limit of the tenant doesn't allow this.",
     404: "There is no such space, subscription, consumer or board.",
     409: "The request conflicts with the current state.",
-    410: "The log from then on was dropped: `earliest` is the first seq that can be asked about.",
+    410: "The log of that time was dropped: `earliest` is the first seq that can be asked about.",
     412: "A precondition of a header isn't met.",
     413: "The body is too large.",
     415: "The content type isn't supported.",
