@@ -21,6 +21,7 @@ from rangecast.server.delivery.hub import Hub, PullListeners
 from rangecast.server.delivery.messages import Gap
 from rangecast.server.encoding import EncodedEvents, encoded, without_long_events
 from rangecast.server.log.base import Draft, Log, LogError, MemoryLog, Unit
+from rangecast.server.log.durability import syncs_each_write
 from rangecast.server.log.kafka import KafkaLog
 from rangecast.server.log.segment import segments
 from rangecast.server.log.sqlite import SqliteLog
@@ -308,7 +309,7 @@ class Core:
                 state: SnapshotState = self.pipeline.quiesced(self._snapshot_state)
             if state.seq == self.snapshot_seq:
                 return state.seq
-            if isinstance(self.log, SqliteLog) and self.durability != "fsync":
+            if isinstance(self.log, SqliteLog) and not syncs_each_write(self.durability):
                 self.log.sync()
             state.write(self.folder)
             self.snapshot_seq = state.seq

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from rangecast.errors import SnapshotError
 from rangecast.server.core import Core
-from rangecast.server.log.sqlite import INTERVAL, SqliteLog
+from rangecast.server.log.durability import INTERVAL, syncs_in_intervals
+from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.pipeline.commands import Edits
 from rangecast.server.state.edits import AdvanceTracks, AnyEdit, DeleteSubscription
 from rangecast.server.state.tracks.options import clock_of
@@ -57,7 +58,7 @@ class Maintenance:
 
     def _run(self) -> None:
         core, last = self._core, time.monotonic()
-        syncs = core.durability == "interval"
+        syncs = syncs_in_intervals(core.durability)
         while not self._ending.wait(INTERVAL if syncs else _PAUSE):
             try:
                 if syncs and isinstance(core.log, SqliteLog):

@@ -3,8 +3,9 @@
     data/log-00000000000000000001.db    units from that seq on; the last file is written to
 
 A segment is closed when it has grown to `SEGMENT` bytes; retention deletes whole files. SQLite's
-write-ahead log survives kill -9 and power loss; a group of units is one transaction. Readers have
-their own connections and short transactions, so that none of them delays a checkpoint.
+write-ahead log survives kill -9 and power loss; a group of units is one transaction. `durability`
+says when it is synced. Readers have their own connections and short transactions, so that none of
+them delays a checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rangecast.model.io.durable import sync_file, sync_folder
+from rangecast.server.log import durability as policy
 from rangecast.server.log.acknowledged import End, EndMark, marked_end, release_reserve
 from rangecast.server.log.base import START, Draft, LogError, LogFullError, Unit, chained, new_epoch
 from rangecast.server.log.segment import (
@@ -39,7 +40,6 @@ from rangecast.server.log.segment import (
     segments,
     units_after,
     unreadable,
-    wal_of,
     write_head,
 )
 from rangecast.server.security.private_folder import create
@@ -47,9 +47,6 @@ from rangecast.server.security.private_folder import create
 logger = logging.getLogger("rangecast.server")
 SEGMENT = 256 << 20
 """Bytes of units after which a new segment begins."""
-DURABILITIES = {"fsync": "FULL", "interval": "NORMAL", "none": "OFF"}
-"""fsync policy of a write: on disk; on disk within `INTERVAL`; with the operating system."""
-INTERVAL = 0.05
 _ROWS = 100
 """Units that one statement writes."""
 _PROBED = 1 << 20
@@ -150,8 +147,7 @@ class SqliteLog:
 
     def _connect_writer(self, path: Path) -> sqlite3.Connection:
         writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        writer.execute("PRAGMA journal_mode = WAL")
-        writer.execute(f"PRAGMA synchronous = {DURABILITIES[self.durability]}")
+        policy.configure(writer, self.durability)
         return writer
 
     def _released_reserve(self) -> bool:
@@ -175,7 +171,7 @@ class SqliteLog:
     # ---- writing
 
     def append(self, drafts: Sequence[Draft]) -> list[Unit]:
-        """Write units in one transaction; they are durable when this returns."""
+        """Write units in one transaction; they are as durable as the policy says."""
         if self._broken is not None:
             raise LogError(self._broken)
         if self._written > self._segment_bytes:
@@ -192,7 +188,7 @@ class SqliteLog:
             raise self._rejection(error) from None
         self.chain, self.last = chain, last
         self._written += sum(len(unit.body) for unit in added)
-        if self.durability == "fsync":
+        if policy.syncs_each_write(self.durability):
             self._note(self._end)
         return added
 
@@ -269,17 +265,14 @@ class SqliteLog:
             raise
 
     def sync(self) -> None:
-        """Sync everything written to disk, for the durability `interval`."""
+        """Sync everything written to disk."""
         if self._broken is not None:
             raise LogError(self._broken)
-        end, path = self._end, self._path(self._firsts[-1])
-        for name in (path, wal_of(path)):
-            try:
-                sync_file(name)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise self._failed(error) from None
+        end = self._end
+        try:
+            policy.sync_segment(self._path(self._firsts[-1]))
+        except OSError as error:
+            raise self._failed(error) from None
         self._note(end)
 
     def _begin_segment(self) -> None:
@@ -296,9 +289,7 @@ class SqliteLog:
                 made.executescript(SCHEMA)
                 with made:
                     write_head(made, self.epoch, first, self.chain)
-            sync_file(partial)
-            partial.replace(path)
-            sync_folder(self.folder)
+            policy.install_segment(partial, path)
             writer = self._connect_writer(path)
         except (sqlite3.Error, OSError) as error:
             for leftover in (partial, path):
@@ -306,8 +297,8 @@ class SqliteLog:
                     leftover.unlink()
             raise self._rejection(error) from None
         self._close_writer()
-        if self._writer is not None and self.durability == "none":
-            sync_file(self._path(self._firsts[-1]))
+        if self._writer is not None and not policy.checkpoints_sync(self.durability):
+            policy.sync_segment(self._path(self._firsts[-1]))
             self._note(self._end)
         self._writer, self._written = writer, 0
         self._firsts = [*self._firsts, first]

@@ -224,7 +224,7 @@ def test_a_failed_late_sync_ends_the_log(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("rangecast.server.log.sqlite.sync_file", fails)
+        patched.setattr("rangecast.server.log.durability.sync_file", fails)
         with pytest.raises(LogError, match="writing failed"):
             log.sync()
     with pytest.raises(LogError, match="nothing more is accepted"):

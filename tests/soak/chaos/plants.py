@@ -60,9 +60,9 @@ def unbounded_nesting() -> None:
 
 def no_sync() -> None:
     """A group is answered before it is synced."""
-    from rangecast.server.log import sqlite
+    from rangecast.server.log import durability
 
-    sqlite.DURABILITIES["fsync"] = "OFF"
+    durability.SYNCHRONOUS["fsync"] = "OFF"
 
 
 def unsynced_start() -> None:

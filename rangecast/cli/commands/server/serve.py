@@ -16,7 +16,7 @@ OnFailedRecord = Literal["retry", "skip"]
 
 
 Durability = Literal["fsync", "interval", "none"]
-"""Keys of `server.log.sqlite.DURABILITIES`."""
+"""Keys of `server.log.durability.SYNCHRONOUS`."""
 
 
 Demo = Literal["market", "fleet"]
