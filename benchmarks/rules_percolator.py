@@ -56,9 +56,7 @@ def in_bodies(
     expected: Sequence[Sequence[Any]],
     seconds: float,
 ) -> tuple[float, float]:
-    """Return the processor seconds of an event of the percolator and of our server; answers are
-    compared.
-    """
+    """Return processor seconds per event, the percolator's and our server's; compare answers."""
     with tempfile.TemporaryDirectory() as folder, opensearch(Path(folder)) as (port, process):
         theirs = asyncio.run(_theirs(port, process, searches, events, expected, seconds))
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), space) as server:

@@ -1,5 +1,6 @@
-"""The server: durable ingest, requests, edits, fan-out, replay, restart; load and server on one
-machine, ids checked; beside what others do with the same boxes and events.
+"""The server: durable ingest, requests, edits, fan-out, replay and restart, beside other systems.
+
+Load and server share one machine, ids are compared, and the others get the same boxes and events.
 """
 
 from __future__ import annotations

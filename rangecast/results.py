@@ -151,9 +151,7 @@ class Rankings(Results[list[tuple[Id, float]]]):
         return index if self.event_ids is None else self.event_ids[index].as_py()
 
     def table(self) -> pa.Table:
-        """Return all rankings: the columns event, rank, subscription and score, and the kept
-        columns.
-        """
+        """Return all rankings: the columns event, rank, subscription, score and the kept ones."""
         event, rank, rows, scores = self.best.pairs()
         columns = {
             "event": _events(self.event_ids, event),

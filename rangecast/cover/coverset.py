@@ -103,9 +103,7 @@ class CoverSet(SubscriptionSet):
         return Forward([new] if sent else [], [])
 
     def unsubscribe(self, subscription: Id) -> Forward:
-        """Remove a subscription; subscriptions that it exposes are advertised before it is
-        withdrawn.
-        """
+        """Remove a subscription; those that it exposes are advertised before it is withdrawn."""
         row = self._members.row(subscription)
         exposed, withdraws = self._live.do_one(row, comes=False)
         self._members.release(subscription)

@@ -93,8 +93,9 @@ class Live:
         return rows
 
     def new_row(self, boxes: Sequence[Box]) -> int:
-        """Store one subscription, given as the boxes of a filter; return its row. Like `new_rows`,
-        but ten times faster for one row.
+        """Store one subscription, given as the boxes of a filter; return its row.
+
+        Like `new_rows`, but ten times faster for one row.
         """
         row = self._free_rows.pop() if self._free_rows else self.rows
         places = [self._free_boxes.pop() for _ in boxes[: len(self._free_boxes)]]

@@ -1,6 +1,4 @@
-"""Stages of the search of a piece: each launches its kernels on the current stream, and waits for
-nothing.
-"""
+"""Stages of the search of a piece: each launches kernels on the current stream without waiting."""
 
 from __future__ import annotations
 

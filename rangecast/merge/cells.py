@@ -211,8 +211,7 @@ class Cells:
         return out
 
     def moved(self, points: F64) -> float:
-        """Return how far the distribution of events has shifted since the cells were made, from 0
-        to 1.
+        """Return how far the events have shifted since the cells were made, from 0 to 1.
 
         It is the largest change, over all edges, of the share of events below the edge.
         """

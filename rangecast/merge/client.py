@@ -21,9 +21,7 @@ from rangecast.model.validation.inputs import as_filter, as_space, words_mention
 
 
 class ConvertedFilter(NamedTuple):
-    """A filter as ranges, with the data that a broker verifies them by: see
-    `Summary.subscribe_ranges`.
-    """
+    """A filter as ranges, with data to verify them by: see `Summary.subscribe_ranges`."""
 
     ranges: Ranges
     words: dict[str, int]

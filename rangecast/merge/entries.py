@@ -156,9 +156,7 @@ class Entries:
         return rows
 
     def adds(self, row: int) -> bool:
-        """Return whether a row isn't inside others, so that matching it with an event is
-        worthwhile.
-        """
+        """Return whether a row isn't inside others, so that matching it is worthwhile."""
         return row not in self._inside
 
     @property

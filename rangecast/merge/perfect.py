@@ -18,17 +18,13 @@ Box = tuple[F64, F64]
 
 
 def not_empty(low: F64, high: F64, discrete: Bool) -> Bool:
-    """Return whether each piece contains a value: on a discrete axis an integer, or the missing
-    value.
-    """
+    """Return whether each piece contains a value: on a discrete axis an integer, or missing."""
     whole = np.where(discrete, np.ceil(low) <= np.floor(high), low <= high)
     return np.asarray((whole & (high > -np.inf)).all(axis=1))
 
 
 def cut_out(low: F64, high: F64, lo: F64, hi: F64, discrete: Bool) -> list[int] | None:
-    """Cut boxes (n, d) out of pieces; return the boxes that overlapped, `None` if a piece
-    is left.
-    """
+    """Cut boxes (n, d) out of pieces; return those that overlapped, `None` if a piece is left."""
     took_part = []
     for piece in range(len(lo)):
         meets = ((low <= hi[piece]) & (lo[piece] <= high)).all(axis=1)

@@ -137,9 +137,7 @@ def range_sets(
 
 @jit
 def _unite(starts: U64, ends: U64, offsets: I64, max_ranges_per_subscription: int) -> int:
-    """Join ranges of each subscription that overlap or touch; beyond the maximum, also
-    over gaps.
-    """
+    """Join each subscription's ranges that overlap or touch; beyond the maximum, also over gaps."""
     filled = 0
     for row in range(len(offsets) - 1):
         begin, end = offsets[row], offsets[row + 1]

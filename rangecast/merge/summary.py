@@ -76,8 +76,7 @@ class Summary(SubscriptionSet):
         max_ranges_per_subscription: int = MAX_RANGES,
         gap: int = 0,
     ):
-        """Create an empty summary with 2^bits cells of equal size per attribute, or with given
-        cells.
+        """Create an empty summary with 2^bits equal cells per attribute, or with given cells.
 
         `max_ranges_per_subscription` bounds the ranges of a subscription. Gaps of up to `gap` cells
         are closed.
@@ -245,8 +244,7 @@ class Summary(SubscriptionSet):
         return _net_change(gained.of(0), lost.of(0))
 
     def rebuild_cells(self, events: Any, threshold: float = 0.1) -> bool:
-        """Rebuild the cells from these events if their distribution has shifted; return whether it
-        has.
+        """Rebuild the cells from these events if their distribution has shifted; return whether.
 
         All ranges change then: advertise `ranges()` again, and send the new cells to clients that
         convert filters themselves.
@@ -300,8 +298,7 @@ class Summary(SubscriptionSet):
         return alone
 
     def individually_redundant(self) -> list[Id]:
-        """Return the subscriptions that could be removed, one at a time, without changing the
-        summary.
+        """Return subscriptions that could be removed one at a time without changing the summary.
 
         Of two equal subscriptions, both are redundant.
         """
@@ -459,8 +456,9 @@ class Summary(SubscriptionSet):
 
 
 def _net_change(gained: Ranges, lost: Ranges) -> RangeForward:
-    """Return the net change of ranges that were gained and then lost: a gap closed in the meantime
-    isn't reported.
+    """Return the net change of ranges that were gained and then lost.
+
+    A gap closed in the meantime isn't reported.
     """
     if not len(gained) or not len(lost):
         return RangeForward(gained, lost)

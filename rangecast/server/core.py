@@ -278,8 +278,9 @@ class Core:
         return self.lineage.epoch
 
     def begin_epoch(self, above: int = 0) -> None:
-        """Begin a new epoch with the next write; its event numbers for other servers are greater
-        than `above`.
+        """Begin a new epoch with the next write.
+
+        Its event numbers for other servers are greater than `above`.
         """
         self.lineage.ended = self.lineage.epoch
         self.pipeline.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
@@ -289,9 +290,7 @@ class Core:
         return self.lineage.seq_of(text, self.pipeline.durable, self.log.first)
 
     def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
-        """Return the seq at which a listener resumes from a position, and the gap if events were
-        lost.
-        """
+        """Return the seq at which a listener resumes from a position, and the gap if any."""
         try:
             return self.seq_of(text), None
         except LostPositionError as lost:
@@ -438,9 +437,10 @@ class Core:
         strict: bool = False,
         only: str = "",
     ) -> Future[PublishedEvents]:
-        """Change objects of a board, each given as a JSON text. Invalid changes are rejected
-        individually, or all together with `strict` or in a batch. `only`: require `new` or
-        `existing` objects.
+        """Change objects of a board, each given as a JSON text.
+
+        Invalid changes are rejected individually, or all together with `strict` or in a batch.
+        `only`: require `new` or `existing` objects.
         """
         if is_batch and len(lines) > MAX_BATCH:
             raise RequestError(413, f"a batch has at most {MAX_BATCH:,} changes")

@@ -78,8 +78,9 @@ class EncodedEvents:
         )
 
     def points_in(self, space: Space) -> F64:
-        """Return the points in terms of the current words of a space; edits may have added words or
-        attributes since the events were encoded.
+        """Return the points in terms of the current words of a space.
+
+        Edits may have added words or attributes since the events were encoded.
         """
         if space is not self.space:
             self.points, self.space = points_of(self.rows, space), space

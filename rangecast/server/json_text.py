@@ -35,8 +35,10 @@ class DepthError(msgspec.DecodeError):
 def decode(
     text: bytes, decoder: msgspec.json.Decoder[Any] = _anything, *, max_depth: int = MAX_DEPTH
 ) -> Any:
-    """Decode a JSON text; raise `DepthError` if it is nested too deep, and another
-    `msgspec.DecodeError` or a `UnicodeDecodeError` if it isn't JSON.
+    """Decode a JSON text.
+
+    Raise `DepthError` if it is nested too deep, and another `msgspec.DecodeError` or a
+    `UnicodeDecodeError` if it isn't JSON.
     """
     if len(text) > _SHORT:
         check_depth(text, max_depth)

@@ -209,8 +209,10 @@ def repaired(folder: Path, *, force: bool) -> str:
 
 
 def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
-    """Delete all units after a seq. The next start begins a new epoch, so that deleted units can't
-    be confused with later ones; a log left empty needs a new epoch now.
+    """Delete all units after a seq.
+
+    The next start begins a new epoch, so that deleted units can't be confused with later ones; a
+    log left empty needs a new epoch now.
     """
     for first in kept:
         path = path_of(folder, first)

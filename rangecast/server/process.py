@@ -292,8 +292,9 @@ def serve(
     ready: Callable[[str, Server], None] = lambda _url, _server: None,
     beside: Sequence[Callable[[Core], Awaitable[None]]] = (),
 ) -> None:
-    """Serve until a signal arrives. `ready` is called with the URL and the server; `beside` are
-    tasks that run concurrently.
+    """Serve until a signal arrives.
+
+    `ready` is called with the URL and the server; `beside` are tasks that run concurrently.
     """
     settings.check()
     listener = _listener(settings)

@@ -22,8 +22,9 @@ def listeners(core: Core, tenant: str | None) -> int:
 
 
 def subscriptions(core: Core, tenant: str | None) -> int:
-    """Return the number of live subscriptions, of one tenant or of all, without the session
-    subscriptions of live tails.
+    """Return the number of live subscriptions, of one tenant or of all.
+
+    Session subscriptions of live tails aren't counted.
     """
     registry = core.registry
     spaces = [space for space in list(registry.spaces.values()) if tenant in (None, space.tenant)]

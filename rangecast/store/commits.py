@@ -91,9 +91,7 @@ class CommittedFolder:
         return self._staging / f"{_name(batch)}.{uuid4().hex}"
 
     def settled(self, fact: str, value: str) -> str:
-        """Return the value recorded with the first batch, which holds for all batches; else
-        `value`.
-        """
+        """Return the value recorded with the first batch, which holds for all; else `value`."""
         if self._notes is not None:
             return self._notes.setdefault(fact, value)
         owner = self.folder / _OWNER

@@ -53,9 +53,7 @@ class Edits:
         self._set: _EditedSet | None = None
 
     def apply(self) -> int | None:
-        """Commit the version that the new files make, and return its number; `None` if there are no
-        new files.
-        """
+        """Commit the version that new files make; return its number, `None` if there are none."""
         while True:
             base = max(self.versions.all(), default=0)
             known = set(self.versions.edit_files(base)) if base else set()

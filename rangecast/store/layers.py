@@ -112,9 +112,7 @@ class LayeredSet(NamedTuple):
         return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
 
     def parts(self) -> list[tuple[Boxes, I64, I64]]:
-        """Return the subscriptions of the base and each layer, their arrival numbers, and the
-        removed ones.
-        """
+        """Return subscriptions, arrival numbers and removed ones of the base and each layer."""
         base = self.base, np.arange(self.base.rows), self.gone_after(0)
         more = [
             (layer.boxes, layer.arrival, self.gone_after(number + 1))

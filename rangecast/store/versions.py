@@ -219,8 +219,7 @@ class Versions:
             return self._put(unseen, rejected)
 
     def commit_file(self, boxes: Boxes, space: Space) -> None:
-        """Commit the contents of a subscription file, unless the file is unchanged since the last
-        time.
+        """Commit the contents of a subscription file, unless it is unchanged since the last time.
 
         Other versions may have been committed since: an unchanged file must not undo them.
         """

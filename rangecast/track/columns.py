@@ -59,8 +59,9 @@ class Output(NamedTuple):
 
 
 class MatchColumns(NamedTuple):
-    """Matching subscriptions of each event, ascending: those of event e are at offsets[e] ..
-    offsets[e + 1].
+    """Matching subscriptions of each event, ascending.
+
+    Those of event e are at offsets[e] .. offsets[e + 1].
     """
 
     offsets: I64

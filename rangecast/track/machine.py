@@ -409,8 +409,9 @@ def run_timers(
     limit: int,
     after: int,
 ) -> int:
-    """Run the timers of all objects that are due before a moment; return the first object that the
-    output has no room for.
+    """Run the timers of all objects that are due before a moment.
+
+    Return the first object that the output has no room for.
     """
     for slot in range(begin, count):
         if objects.stay[slot] >= 0:
@@ -433,8 +434,9 @@ def edit_stays(
     removed: I64,
     edited: I64,
 ) -> int:
-    """End the stays with removed subscriptions, and mark those with edited ones; return the first
-    object that the output has no room for.
+    """End the stays with removed subscriptions, and mark those with edited ones.
+
+    Return the first object that the output has no room for.
     """
     for slot in range(begin, count):
         if len(out.slot) - totals[OUT] < room_for(objects, stays, slot):

@@ -195,8 +195,7 @@ class Subscriptions:
         return int(lengths[lengths > 0].min()) if (lengths > 0).any() else None
 
     def match_one(self, point: F64) -> I64:
-        """Return the numbers of the subscriptions that match one event, ascending; requires
-        `is_plain`.
+        """Return the subscriptions that match one event, ascending; requires `is_plain`.
 
         All of them are marked as in use.
         """
@@ -298,8 +297,7 @@ class Subscriptions:
         return [in_use[number][0] for number in numbers.tolist()]
 
     def pending(self, numbers: I64) -> tuple[list[bool], I64]:
-        """Return which of these are gone from the live set, and which ones `refresh` will find
-        edited.
+        """Return which of these are gone from the live set, and which `refresh` will find edited.
 
         The edits aren't processed by this call.
         """

@@ -313,8 +313,7 @@ def why_not(
     ignore_unknown: bool = False,
     nan: str = "error",
 ) -> Call[list[Explanation]]:
-    """Return the k subscriptions that come nearest to matching an event, and the conditions that
-    fail.
+    """Return the k subscriptions nearest to matching an event, with the failing conditions.
 
     Subscriptions with the fewest failing attributes come first, then those with the smallest
     distance. The server examines the first 100,000 subscriptions; k is at most 100. The options are

@@ -113,8 +113,9 @@ def replace(
     k: int | None = None,
     consumer: str | None = None,
 ) -> Operation[ListedInterest]:
-    """Replace the range or filter of an interest; k and consumer stay unless given.
-    Return it with its list.
+    """Replace the range or filter of an interest; return it with its list.
+
+    k and consumer stay unless given.
     """
     while True:
         before = yield board._get(interest)
@@ -158,8 +159,7 @@ def subscribe_many(board: BoardCalls, interests: Any) -> Operation[int]:
 
 
 def replace_many(board: BoardCalls, interests: Any) -> Operation[int]:
-    """Replace the ranges or filters of interests, as `subscribe_many` takes them; return their
-    number.
+    """Replace ranges or filters of interests, as `subscribe_many` takes them; return how many.
 
     Without a k or a consumer, their own stay.
     """

@@ -39,8 +39,9 @@ TOP, LEVELS, BUILT, CHANGED, QUEUE, MOVED = range(8, 14)
 
 @edited
 class ZState(NamedTuple):
-    """Arrays of the order. A position is leaf * LEAF + index in the leaf; END * LEAF follows all
-    boxes.
+    """Arrays of the order.
+
+    A position is leaf * LEAF + index in the leaf; END * LEAF follows all boxes.
     """
 
     edges: Annotated[F64, 2]

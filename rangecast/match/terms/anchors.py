@@ -114,8 +114,9 @@ def _choose(
 
 
 def choose_anchors(needed: Requirements, seen: Seen) -> tuple[I64, I64, F64]:
-    """Return the requirement chosen for each word, the term of each alternative, and the share of
-    events that a word is looked at for; infinite if it has no requirement.
+    """Return the requirement chosen for each word, the term of each alternative, and the cost.
+
+    The cost is the share of events that a word is looked at for; infinite if it has no requirement.
     """
     words = len(needed.of_word) - 1
     chosen, costs = np.full(words, -1, np.int64), np.empty(words)

@@ -1,4 +1,5 @@
 """Verification of a result from any source: nothing missing, extra or repeated, for every event.
+
 `claims.py` holds the comparison; here ids become places and rows.
 
 A result is record batches with the columns `event` and `subscription` (pairs), or `event` and

@@ -33,9 +33,7 @@ _ZERO = np.uint64(0)
 
 @jit
 def balance(tree: Tree, leaf: int) -> None:
-    """Split the path's leaf if it is full, or join it if it is nearly empty; then the
-    nodes above.
-    """
+    """Split the path's leaf if it is full, or join it if nearly empty; then the nodes above."""
     state, inner = tree.state, tree.inner
     depth = state[0, HEIGHT] - 1
     if depth < 0:
@@ -113,9 +111,7 @@ def _remove_child(tree: Tree, node: int, i: int) -> None:
 
 @jit
 def _spread_leaves(tree: Tree, node: int, i: int) -> None:
-    """Move the breakpoints of children `i` and `i + 1` into the first if they fit, else split them
-    evenly.
-    """
+    """Move the breakpoints of children `i` and `i + 1` into the first, or split them evenly."""
     inner, leaf, leaf_key = tree.inner, tree.leaf, tree.leaf_key
     keys, levels = tree.spare_key, tree.spare[0]
     left, right = inner[node, CHILD + i], inner[node, CHILD + i + 1]

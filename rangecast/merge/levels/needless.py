@@ -46,8 +46,9 @@ def _fill(
     offsets: I64,
     out: Bool,
 ) -> None:
-    """Write which subscriptions are redundant; `alone` are the ascending breakpoints of level 1,
-    followed by their number.
+    """Write which subscriptions are redundant.
+
+    `alone` are the ascending breakpoints of level 1, followed by their number.
     """
     for number in range(len(out)):
         out[number] = True

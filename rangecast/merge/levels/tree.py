@@ -68,9 +68,7 @@ class Tree(NamedTuple):
 
 @jit
 def has_room(state: I64, leaves: int, inners: int) -> bool:
-    """Return whether `inners` nodes suffice for two more breakpoints, however many nodes they
-    split.
-    """
+    """Return whether `inners` nodes suffice for two more breakpoints, whatever nodes they split."""
     enough = inners - state[0, INNERS] >= 2 * (state[0, HEIGHT] + 2)
     return bool(enough and leaves - state[0, LEAVES] >= 2)
 

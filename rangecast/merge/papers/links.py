@@ -74,9 +74,7 @@ class Links(SubscriptionSet):
         return RangeForward(add=self.known_to(new))
 
     def disconnect(self, link: Link) -> dict[Link, RangeForward]:
-        """Remove a link and everything that came in over it; return what to advertise to the
-        others.
-        """
+        """Remove a link and what came in over it; return what to advertise to the others."""
         lost = self[link].ranges()
         self._members.release(link)
         del self._summaries[link]

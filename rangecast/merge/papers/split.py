@@ -145,9 +145,7 @@ class SplitSummary(SubscriptionSet):
     # ---- questions
 
     def __getitem__(self, subscription: Id) -> Subscription:
-        """Return a subscription's id and its filter, restricted to the attributes of its
-        summaries.
-        """
+        """Return a subscription's id and its filter, restricted to the summaries' attributes."""
         kept = [s.bounds(subscription) for s in self._in(self._members.row(subscription))]
         everything = np.full((1, len(self.space)), np.inf)
         lo = reduce(np.maximum, [-everything, *(lo for lo, _ in kept)])

@@ -216,13 +216,16 @@ class Journal(Protocol):
         """Add a block; return its position. A driver that writes the log assigns it later."""
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
-        """Yield the blocks, with their positions, that begin in this part of the log; raise a
-        `JournalError` at an unreadable one. `None`: everything before this position was deleted.
+        """Yield the blocks, with their positions, that begin in this part of the log.
+
+        An unreadable one raises a `JournalError`. `None`: everything before this position was
+        deleted.
         """
 
     def mark_of(self, number: int) -> bytes | None:
-        """Return the checksum of the log up to an event published here, by its number; `None`: this
-        log has never used the number. Empty: no longer known.
+        """Return the checksum of the log up to an event published here, by its number.
+
+        `None`: this log has never used the number. Empty: no longer known.
         """
 
     def drop(self, before: int) -> None:

@@ -1,5 +1,4 @@
-"""One side of a link between two brokers: interest advertised and received, events sent and
-received.
+"""One side of a link between two brokers: interest and events, sent and received.
 
 It is independent of other links; `broker` connects them.
 """
@@ -193,9 +192,7 @@ class Link:
 
     @property
     def due(self) -> float:
-        """Return the time of the next advertisement or withdrawal; withdrawals come after new
-        items.
-        """
+        """Return when to advertise or withdraw next; withdrawals come after new items."""
         return self.tell_at if self.is_advertising else next(iter(self.leaving.values()), np.inf)
 
     def changes(
@@ -275,8 +272,9 @@ class Link:
             self.has_lost, self._lost_from = True, self.scanned
 
     def scan(self, log: Journal, space: Space, max_scanned: int, enough: int | None) -> None:
-        """Find events on disk that match at the neighbour, until `enough` of them are ready; at
-        most `max_scanned` events (or a block more) at a time.
+        """Find events on disk that match at the neighbour, until `enough` of them are ready.
+
+        At most `max_scanned` events (or a block more) are read at a time.
         """
         self.is_behind = False
         for position, block in log.between(self.scanned, log.durable):

@@ -200,8 +200,9 @@ class LinkHandlers(InterestHandlers):
         self._reject_link(now, link, frame.kind, text)
 
     def conflict(self, hello: Hello) -> str:
-        """Return why a second connection under a name can't replace the first; empty: it belongs to
-        the same server, or to one that continues its log.
+        """Return why a second connection under a name can't replace the first.
+
+        Empty: it belongs to the same server, or to one that continues its log.
         """
         link = self.links.get(hello.broker)
         if link is None or not link.is_ready or (link.log, link.epoch) == (hello.log, ""):
@@ -216,9 +217,7 @@ class LinkHandlers(InterestHandlers):
         )
 
     def _compare_disks(self, link: Link, frame: Hello) -> None:
-        """Detect that the neighbour has lost events that it confirmed: its disk is an
-        older copy.
-        """
+        """Detect that the neighbour lost events that it confirmed: its disk is an older copy."""
         if any(frame.kept.get(name, 0) < upto for name, upto in link.taken.items()):
             self.counts["neighbours that lost events"] += 1
             link.lose()

@@ -164,8 +164,9 @@ class Alarm(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """A link is accepted for the first time, or with a new log of the neighbour: persist that
-    before anything is sent over it.
+    """A link is accepted for the first time, or with a new log of the neighbour.
+
+    Persist that before anything is sent over it.
     """
 
     link: str
@@ -174,8 +175,9 @@ class Accepted(Struct, frozen=True):
 
 
 class Renumber(Struct, frozen=True):
-    """A neighbour has events of this broker up to a number that was never used here: new events
-    need higher numbers. Without a journal the broker handles that itself.
+    """A neighbour has events of this broker up to a number that was never used here.
+
+    New events need higher numbers. Without a journal the broker handles that itself.
     """
 
     above: int

@@ -84,8 +84,9 @@ class ReceivedItems(ItemSet):
         self._staged_items = self._staged_bytes = 0
 
     def restarted(self) -> None:
-        """Accept the neighbour's next message, whatever its incarnation. Its interest stays until
-        it is sent again.
+        """Accept the neighbour's next message, whatever its incarnation.
+
+        Its interest stays until it is sent again.
         """
         self.incarnation = self.version = 0
         self._drop_staged()
@@ -105,9 +106,7 @@ class ReceivedItems(ItemSet):
         return "digest" if version == self.version and digest != self.digest else ""
 
     def change_of(self, frame: Interest, max_items: int, max_bytes: int) -> Change | Why | None:
-        """Return the change by an Interest, or why it can't be applied; `None` if it is a
-        duplicate.
-        """
+        """Return the change by an Interest, or why it can't be applied; `None`: a duplicate."""
         if frame.incarnation != self.incarnation:
             return "incarnation" if frame.incarnation > self.incarnation else None
         if frame.before != self.version:
@@ -127,11 +126,10 @@ class ReceivedItems(ItemSet):
     def stage(
         self, frame: Snapshot, max_items: int, max_bytes: int
     ) -> tuple[dict[int, Item] | None, bool]:
-        """Stage a part; return all items by name once complete, and whether another snapshot was
-        interrupted.
+        """Stage a part; return all items once complete, and whether a snapshot was interrupted.
 
-        A part from before what is known or staged is nothing. All parts together have at most
-        this many items and bytes.
+        Items are keyed by name. A part from before what is known or staged is ignored. All parts
+        together have at most this many items and bytes.
         """
         if frame.part >= frame.parts or (not frame.items and frame.parts > 1):
             raise FrameError(f"part {frame.part} of {frame.parts} has {len(frame.items)} items")

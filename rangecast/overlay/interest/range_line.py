@@ -76,9 +76,7 @@ class Curve:
         return (stretches << np.uint64(self.cells.width)) | places
 
     def bears(self, boxes: Boxes) -> Bool:
-        """Return which subscriptions bound all attributes of the curve, so that their ranges are
-        small.
-        """
+        """Return which subscriptions bound all attributes of the curve: their ranges are small."""
         good = boxes.mentions[:, list(self.cells.axes)].all(axis=1)
         if self._words is not None:
             lo, hi = boxes.lo[:, self._axis], boxes.hi[:, self._axis]

@@ -88,8 +88,9 @@ class Plain:
         """Whether the neighbour has the same cells, so that it understands ranges."""
 
     def change(self, come: Batch, go: Batch) -> Change:
-        """Add and remove items; return those to advertise and those to withdraw. Added items are
-        new; removed ones exist.
+        """Add and remove items; return those to advertise and those to withdraw.
+
+        Added items are new; removed ones exist.
         """
         advertised: list[Item] = []
         withdrawn: list[int] = []

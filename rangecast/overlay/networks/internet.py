@@ -46,9 +46,7 @@ def _tree(degree: I64, draws: F64, ends: I64, open_ends: I64) -> int:
 
 @jit
 def _hops(first: I64, other: I32, sources: I64, hops: U8) -> bool:
-    """Write the distance of each node from each source by breadth-first search; return whether all
-    fit.
-    """
+    """Write the distance of each node from each source, breadth first; return whether all fit."""
     queue = np.empty(len(first) - 1, np.int64)
     for row in range(len(sources)):
         far = hops[row]

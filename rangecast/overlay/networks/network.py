@@ -216,9 +216,7 @@ class Network:
             self.traffic.needed_messages += self._links_between(broker, wanting)
 
     def _words(self, points: F64) -> dict[str, list[str | None]]:
-        """Return the values of string attributes; one that no filter mentions becomes any such
-        text.
-        """
+        """Return the values of string attributes; one in no filter becomes any such text."""
         words: dict[str, list[str | None]] = {}
         for axis, attribute in enumerate(self._space):
             if isinstance(attribute, String):

@@ -54,9 +54,7 @@ class Oracle:
         self._broker[subscription] = broker
 
     def replaced(self, subscription: int, filter: Any) -> None:  # noqa: A002
-        """Record that a client replaces its filter: deliveries due by the old one are not required
-        any more.
-        """
+        """Record that a client replaces its filter: what the old one was due becomes optional."""
         self._engine.replace(subscription, filter)
         self._forget(subscription)
 
@@ -67,9 +65,7 @@ class Oracle:
         self._forget(subscription)
 
     def propagated(self, subscription: int) -> None:
-        """Record that every broker knows a subscription; in a partition, every broker of
-        its part.
-        """
+        """Record that every broker knows a subscription; in a partition, those of its part."""
         if self._broker[subscription] in self._doubted:
             return
         self._propagated[subscription] = None
@@ -126,9 +122,7 @@ class Oracle:
         self._missing.pop((event, subscription), None)
 
     def drop(self, events: Collection[Event], brokers: Collection[str]) -> None:
-        """Record that clients of some brokers may miss these events: a link drops them, or a disk
-        loses them.
-        """
+        """Record that clients of some brokers may miss events that a link or a disk loses."""
         for pair in [*self._missing]:
             if pair[0] in events and self._broker[pair[1]] in brokers:
                 del self._missing[pair]
@@ -138,9 +132,7 @@ class Oracle:
         self._missing = {pair: None for pair in self._missing if self._broker[pair[1]] != broker}
 
     def restored(self, broker: str) -> None:
-        """Record that a broker was restored from an older disk: its clients may get
-        events again.
-        """
+        """Record a broker restored from an older disk: its clients may get events again."""
         self._last = {
             (id_, by): at for (id_, by), at in self._last.items() if self._broker.get(id_) != broker
         }

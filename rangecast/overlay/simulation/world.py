@@ -337,9 +337,7 @@ class World(Cabling):
                 self.give(name, ports.AskPropagated(self.token(int(id_))))
 
     def token(self, subscription: int) -> str:
-        """Return the token of the query whether the current version of a subscription has
-        propagated.
-        """
+        """Return the token of the query whether a subscription's current version has propagated."""
         return f"{subscription}/{self._version[subscription]}"
 
     def _is_propagated(self, token: str) -> None:

@@ -108,8 +108,9 @@ class Unsubscribe(Struct, frozen=True):
 
 
 class DeliveryAck(Struct, frozen=True):
-    """Acknowledgement: a zone has delivered a message to all its interests; the box is its part of
-    the rectangle.
+    """Acknowledgement: a zone has delivered a message to all its interests.
+
+    The box is its part of the rectangle.
     """
 
     number: int

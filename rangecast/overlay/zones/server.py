@@ -151,8 +151,9 @@ class ZoneServer:
         return self._out
 
     def _point_of(self, region: F64) -> Point:
-        """Return where an interest lies: the bounds that the board paints it by, so an open end
-        is what messages reach.
+        """Return where an interest lies: the bounds that the board paints it by.
+
+        An open end is what messages reach.
         """
         if len(region) != 1:
             raise UsageError(

@@ -217,9 +217,7 @@ class Territory:
         ]
 
     def _claim(self) -> None:
-        """Take over vacant zones, where this broker is the first candidate or others have timed
-        out.
-        """
+        """Take over vacant zones if this broker is the first candidate, or others timed out."""
         for broker, announced in list(self._vacant.items()):
             boxes = self._known_boxes()
             vacant = [

@@ -132,9 +132,7 @@ class ZoneTraffic:
         return int(_received(index.table, np.ascontiguousarray(bounds), index.count))
 
     def unicast(self, bounds: F64) -> tuple[Traffic, Traffic]:
-        """Return what letters to all interests within bounds cost: through the zones, and
-        direct.
-        """
+        """Return the cost of letters to all interests within bounds: through zones, and direct."""
         index, size = self._interests, self.letter_bytes
         count, overlay, ip, once, direct = _letters(
             index.table,

@@ -136,7 +136,5 @@ def known(core: Core, source: str, space: str) -> int | None:
 
 
 def places(core: Core, prefix: str, space: str) -> dict[str, int]:
-    """Return the read positions of all sources with this name prefix, keyed by the rest of the
-    name.
-    """
+    """Return the read positions of all sources with this name prefix, by the rest of the name."""
     return core.deduplicator.read_from(TENANT, space, prefix)

@@ -162,8 +162,9 @@ class Hub:
 
 
 class Listener:
-    """An open reader of a consumer. `next_batch` returns messages in order, without gaps or
-    repeats.
+    """An open reader of a consumer.
+
+    `next_batch` returns messages in order, without gaps or repeats.
     """
 
     def __init__(self, hub: Hub, consumer: Consumer, after: int, gap: Gap | None = None):

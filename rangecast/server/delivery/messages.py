@@ -49,9 +49,7 @@ class Message(NamedTuple):
 
 
 class TransitionMessage(Message):
-    """A transition of a tracked object for one consumer, or a digest: its subscriptions, and its
-    fields.
-    """
+    """Transition of a tracked object for one consumer, or a digest: subscriptions and fields."""
 
     @classmethod
     def of(cls, seq: int, derived: Derived, event: bytes) -> Self:

@@ -111,9 +111,7 @@ class PushDelivery:
         return None
 
     async def deliver(self, messages: Sequence[Message], upto: int) -> None:
-        """Deliver messages, or record them as dead letters; on return everything up to `upto` is
-        done.
-        """
+        """Deliver messages or record them as dead letters; then all up to `upto` is done."""
         raise NotImplementedError
 
     async def tell_gap(self, gap: Gap) -> None:

@@ -68,8 +68,9 @@ class Resolver:
         self._tenants: dict[str, _Tenant] = {}
 
     async def addresses(self, tenant: str, host: str) -> list[str]:
-        """Return the addresses of a host; a literal address, in any notation that the system
-        accepts, needs no lookup.
+        """Return the addresses of a host.
+
+        A literal address, in any notation that the system accepts, needs no lookup.
         """
         try:
             return _addresses(host, socket.AI_NUMERICHOST)

@@ -127,8 +127,9 @@ def check_port(target: Target) -> None:
 
 
 async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -> str:
-    """Return the address to connect to; reject a name with any non-public address, and ports of
-    other protocols.
+    """Return the address to connect to.
+
+    A name with any non-public address is rejected, and so are ports of other protocols.
     """
     if not allow_private:
         check_port(target)

@@ -1,5 +1,4 @@
-"""Links to other servers: events are forwarded to servers with matching subscriptions, by
-`overlay.broker`.
+"""Links to other servers: `overlay.broker` forwards events to matching subscriptions there.
 
 journal.py        the server's log in the form that its broker reads
 connection.py     one connection: frames in, frames out

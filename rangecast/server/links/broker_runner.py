@@ -55,8 +55,10 @@ def consumer_name(peer: str) -> str:
 
 
 def _routed(version: Version) -> str:
-    """Return the filter to advertise. One that is too long for a frame becomes `true`, as events
-    are matched here anyway. So does a tracked one, as objects may leave it anywhere.
+    """Return the filter to advertise.
+
+    One that is too long for a frame becomes `true`, as events are matched here anyway. So does a
+    tracked one, as objects may leave it anywhere.
     """
     is_long = len(version.filter) > MAX_EVENT_BYTES
     return "true" if is_long or version.track is not None else version.filter

@@ -1,5 +1,6 @@
-"""One connection to another server. Binary messages are frames of `overlay.messages`; a text
-message gives the reason for a rejection.
+"""One connection to another server.
+
+Binary messages are frames of `overlay.messages`; a text message gives the reason for a rejection.
 """
 
 from __future__ import annotations

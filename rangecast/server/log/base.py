@@ -74,13 +74,15 @@ class Log(Protocol):
     """Damage found when reading, by seq."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Unit]:
-        """Append units; all are durable when this returns. If the disk is full, raise
-        `LogFullError` and change nothing.
+        """Append units; all are durable when this returns.
+
+        If the disk is full, raise `LogFullError` and change nothing.
         """
 
     def read(self, after: int, max_bytes: int) -> list[Unit]:
-        """Return units after a seq, up to `max_bytes` but at least one, if there is one. The first
-        may begin earlier. Any thread may read.
+        """Return units after a seq, up to `max_bytes` but at least one, if there is one.
+
+        The first may begin earlier. Any thread may read.
 
         Units are verified: reading stops before a damaged one, and raises a `LogError` if that is
         the first.

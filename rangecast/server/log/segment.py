@@ -216,8 +216,7 @@ def last_written(path: Path) -> float:
 
 
 def checked_end(folder: Path, firsts: list[int]) -> End:
-    """Return the end of a log; reject segments that don't follow each other, or that end before the
-    mark.
+    """Return the end of a log, whose segments must follow each other and reach the mark.
 
     This reads only the ends of segments; `checked_units` reads everything.
     """

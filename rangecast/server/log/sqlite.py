@@ -202,8 +202,9 @@ class SqliteLog:
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> LogError:
-        """Stop accepting writes: the result of a failed sync is unknown, and continuing could lose
-        data acknowledged later.
+        """Stop accepting writes.
+
+        The result of a failed sync is unknown, and continuing could lose data acknowledged later.
         """
         self._broken = (
             f"{self.folder}: writing failed ({error}); nothing more is accepted\n"
@@ -392,7 +393,8 @@ class SqliteLog:
         return sum(map(_size_of, self.folder.glob("log-*.db*")))
 
     def segment_sizes(self) -> list[tuple[int, int, float]]:
-        """Return the last seq, size in bytes and last write time of each segment but the last.
+        """Return the last seq, bytes and last write time of each segment but the last.
+
         Times are microseconds since 1970, by the log's clock.
         """
         sizes = []

@@ -148,8 +148,9 @@ class CommitPipeline:
             raise RequestError(421, self._rejection)
 
     def advance(self, last: int) -> None:
-        """Record that everything up to a seq is written and applied. Listeners read it from the
-        log.
+        """Record that everything up to a seq is written and applied.
+
+        Listeners read it from the log.
         """
         self.durable = self.matched = last
         self.batches += 1

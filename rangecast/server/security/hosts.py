@@ -32,8 +32,9 @@ class Hosts:
     """Distinguishes requests for this server from those made by pages of other sites."""
 
     def __init__(self, allowed: Iterable[str] = (), *, is_open: bool = False):
-        """Accept loopback, the names in `allowed`, and (`is_open`) any literal address: only a name
-        can be made to resolve elsewhere.
+        """Accept loopback, the names in `allowed`, and (`is_open`) any literal address.
+
+        Only a name can be made to resolve elsewhere.
         """
         self._allowed = {host.lower().strip("[]") for host in allowed}
         self.is_open = is_open

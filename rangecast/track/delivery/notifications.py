@@ -38,8 +38,9 @@ class Notification(NamedTuple):
 
 
 def table_of(notifications: Iterable[Notification]) -> pa.Table:
-    """Return notifications as a table: one row per transition, with its columns, and the id and
-    window of its notification.
+    """Return notifications as a table: one row per transition.
+
+    A row has the columns of the transition, and the id and window of its notification.
     """
     rows = [
         (notification, transition)

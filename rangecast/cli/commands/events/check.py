@@ -47,8 +47,7 @@ def check(
     ] = None,
     plot: Plot = None,
 ) -> None:
-    """Show the alternatives of a filter, the subscriptions that cover it, and how often it would
-    match.
+    """Show the alternatives of a filter, what covers it, and how often it would match.
 
     A subscription covers the filter if it matches every event that the filter matches. A filter
     with a syntax error is shown with its position.

@@ -193,9 +193,7 @@ def _merge(made: Workload) -> None:
 
 
 def _notify(_made: Workload) -> None:
-    """Run boards over a line with both algorithms, and over spaces: with boxes, with upper-bound
-    interests, and with shapes.
-    """
+    """Run boards over a line, with both algorithms, and over spaces with all kinds of interests."""
     import numpy as np
 
     from rangecast.model.attributes.base import Number

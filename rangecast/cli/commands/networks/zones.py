@@ -223,9 +223,7 @@ class _Comparison:
         """The Paint-Sparse message that reaches the most zones: their number, and its bounds."""
 
     def paint(self, name: str, board: Board, advance: Any, *, with_letters: bool = False) -> None:
-        """Send all updates as a board paints them, optionally also by unicast to affected
-        interests.
-        """
+        """Send all updates as a board paints them, and optionally by unicast to interests."""
         import numpy as np
 
         from rangecast.overlay.zones.traffic import Traffic

@@ -29,8 +29,7 @@ def prove_matches(
 
 
 def is_right(boxes: Boxes, covered: I32) -> bool:
-    """Return whether covered searches lie in their coverers, and uncovered ones in no other
-    uncovered one.
+    """Return whether covered searches lie in their coverers, and uncovered ones in no other.
 
     Compares a sample of the searches with all uncovered ones, box by box.
     """

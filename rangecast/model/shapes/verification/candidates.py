@@ -179,8 +179,9 @@ def _sketched(p: Any, note: int, points: Any, event: int) -> int:
 
 @jit
 def _verify_edges(p: Any, note: int, points: Any, event: int) -> int:
-    """Return whether a cached ring or polygon contains an event that its sketch doesn't decide, as
-    `verify_literal` does.
+    """Return whether a cached ring or polygon contains an event that its sketch doesn't decide.
+
+    The answer is that of `verify_literal`.
     """
     x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
     if note >= _CELLS:

@@ -124,8 +124,9 @@ def state_at(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
 
 @jit
 def by_listed_edges(p: Any, polygon: int, hull: int, x: float, y: float) -> int:
-    """Return what `in_cells` does for a cell with edges, as far as doubles can tell: 1 or 0, or
-    DOUBTFUL, + 4 times the edges visited.
+    """Return what `in_cells` does for a cell with edges, as far as doubles can tell.
+
+    The result is 1, 0 or DOUBTFUL, + 4 times the edges visited.
 
     The loop has no branches; it decides as `in_ring` of `programs` does.
     """

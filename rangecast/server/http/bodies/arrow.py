@@ -43,8 +43,9 @@ def lines_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[bytes]:
 
 
 def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of an Arrow stream, with at most `max_bytes` of values in total; raise an
-    Arrow error if it isn't one.
+    """Return the batches of an Arrow stream, with at most `max_bytes` of values in total.
+
+    Raise an Arrow error if it isn't one.
     """
     _check_messages(body, max_rows, max_bytes)
     with pa.ipc.open_stream(body) as stream:

@@ -25,8 +25,9 @@ _MAX_DEPTH = 8
 
 
 def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of a Parquet file, with at most `max_bytes` of values in total; raise an
-    Arrow error if it isn't one.
+    """Return the batches of a Parquet file, with at most `max_bytes` of values in total.
+
+    Raise an Arrow error if it isn't one.
     """
     metadata = pq.read_metadata(pa.BufferReader(body))
     if metadata.num_rows > max_rows:

@@ -148,9 +148,10 @@ async def delete_interest(request: Request, board: str, name: str) -> Any:
 
 @router.post("/{board}/interests:bulk")
 async def bulk(request: Request, board: str, strict: bool = False) -> Response:
-    """Create or replace many interests: NDJSON or a JSON list. Invalid rows are rejected
-    individually; with `?strict=true` one invalid row rejects all. `If-None-Match: *` requires all
-    of them to be new, `If-Match: *` requires all to exist.
+    """Create or replace many interests: NDJSON or a JSON list.
+
+    Invalid rows are rejected individually; with `?strict=true` one invalid row rejects all.
+    `If-None-Match: *` requires all of them to be new, `If-Match: *` requires all to exist.
     """
     caller, core, entry = _board(request, board, "subscribe")
     body = await read_body(request)
@@ -182,9 +183,11 @@ async def delete_many(request: Request, board: str) -> Any:
 async def update(
     request: Request, board: str, batch: bool = False, strict: bool = False, only: str = ""
 ) -> Response:
-    """Change objects: JSON or NDJSON, `{"id", "value"}`, with `position` or attributes to add
-    or move one, and a `value` of null to remove it. One after the other, or (`?batch=true`) all at
-    once. With `only`, all objects must be `new`, or `existing`.
+    """Change objects: JSON or NDJSON, `{"id", "value"}`.
+
+    With `position` or attributes an object is added or moved; a `value` of null removes it. Changes
+    are made one after the other, or (`?batch=true`) all at once. With `only`, all objects must be
+    `new`, or `existing`.
     """
     if only not in ("", "new", "existing"):
         raise RequestError(

@@ -79,10 +79,12 @@ async def bulk(
     consumer: str = "",
     create_consumer: bool = False,
 ) -> Response:
-    """Create or replace many subscriptions: NDJSON or a JSON list of `{"id", "filter", ...}`, or a
-    table (CSV, Parquet or an Arrow stream) with the columns of a subscriptions file, `consumer` and
-    `ttl`. Invalid rows are rejected individually; with `?strict=true` one invalid row rejects all.
-    `If-None-Match: *` requires all of them to be new, `If-Match: *` requires all to exist.
+    """Create or replace many subscriptions.
+
+    The body is NDJSON or a JSON list of `{"id", "filter", ...}`, or a table (CSV, Parquet or an
+    Arrow stream) with the columns of a subscriptions file, `consumer` and `ttl`. Invalid rows are
+    rejected individually; with `?strict=true` one invalid row rejects all. `If-None-Match: *`
+    requires all of them to be new, `If-Match: *` requires all to exist.
 
     `?consumer=` is the consumer of rows that name none. With `?create_consumer=true`, missing
     consumers are created with the subscriptions.
@@ -116,8 +118,9 @@ async def bulk(
 async def patch_bulk(
     request: Request, space: str, strict: bool = False, consumer: str = ""
 ) -> Response:
-    """Change many subscriptions: the body is as for POST, and all of them must exist. Scores,
-    weights, consumers and ttls that aren't given stay unchanged.
+    """Change many subscriptions: the body is as for POST, and all of them must exist.
+
+    Scores, weights, consumers and ttls that aren't given stay unchanged.
     """
     caller = allowed(request, "subscribe")
     core: Core = request.app.state.core

@@ -188,8 +188,9 @@ async def _answer(
 
 
 def _matches(index: SpaceIndex, points: F64, device: DeviceCopies | None) -> list[list[Id]]:
-    """Return the ids of the subscriptions that match each event; reject batches with too many
-    matches.
+    """Return the ids of the subscriptions that match each event.
+
+    Batches with too many matches are rejected.
     """
     matches: list[list[Id]] = []
     pairs, step = 0, 16

@@ -50,8 +50,7 @@ class SubscriptionPatch(BaseModel):
 async def patch_subscription(
     request: Request, space: str, name: str, definition: SubscriptionPatch
 ) -> Response:
-    """Change the given fields of a subscription: its filter, score, weights, consumer, ttl or
-    track.
+    """Change fields of a subscription: its filter, score, weights, consumer, ttl or track.
 
     It keeps its place in ties. Weights that aren't given stay, too.
     """

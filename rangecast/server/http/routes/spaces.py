@@ -118,8 +118,9 @@ async def list_subscriptions(
     consumer: str | None = None,
     contains: str = "",
 ) -> Any:
-    """List subscriptions in order of arrival, a page at a time: `after` is the `next` of the page
-    before.
+    """List subscriptions in order of arrival, a page at a time.
+
+    `after` is the `next` of the page before.
 
     `contains`: only those with this text in their id or filter, whatever its case. Those of live
     tails, which end with their connection, aren't listed.
