@@ -5,11 +5,12 @@ from .boxes.subscriber import BoxInterest as BoxInterest
 from .messages import Message as Message
 from .messages import Messages as Messages
 from .objects import Object as Object
+from .servers.layout import QueryCounts as QueryCounts
+from .servers.layout import SpaceQueryCounts as SpaceQueryCounts
 from .servers.processes import ServerLostError as ServerLostError
 from .servers.processes import ServerProcesses as ServerProcesses
 from .servers.server import Output as Output
 from .servers.server import Server as Server
-from .servers.servers import QueryCounts as QueryCounts
 from .servers.servers import Servers as Servers
 from .subscriber import Entry as Entry
 from .subscriber import Interest as Interest

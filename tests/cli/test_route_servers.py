@@ -2,6 +2,7 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,27 @@ def test_processes_count_what_one_process_counts(cli, files):
     assert batches["messages"] < single["messages"]
     assert batches["changes"] < batches["updates"] == 60
     assert rows(cli("route", "servers", *files, *options, "--processes").stdout) == [batches]
+
+
+def test_a_space_is_divided_along_one_attribute(cli, files, tmp_path):
+    attributes = [
+        f'[[attribute]]\nname = "{name}"\ntype = "number"\n' for name in ("position", "z")
+    ]
+    (tmp_path / "space.toml").write_text("".join(attributes))
+    objects = list(csv.DictReader(io.StringIO(Path(files[0]).read_text())))
+    with (tmp_path / "objects.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("id", "position", "z", "value"))
+        for row in objects:
+            writer.writerow((row["id"], row["position"], int(row["id"]) * 13 % 40, row["value"]))
+    given = [str(tmp_path / "objects.csv"), *files[1:], "--space", str(tmp_path / "space.toml")]
+    options = ("-k", "2", "--algorithm", "dense")
+    sent = cli("notify", *given, *options).stdout.splitlines()[1:]
+    for attribute in ("position", "z"):
+        by = ("--servers", "3", "--zone-attribute", attribute)
+        (single,) = rows(cli("route", "servers", *given, *options, *by).stdout)
+        assert single["messages"] == len(sent)
+        assert single["queries"] > 100
+        assert single["hops"] == single["queries"]  # dense: to both ends, whoever asks
+        (processes,) = rows(cli("route", "servers", *given, *options, *by, "--processes").stdout)
+        assert processes == single

@@ -85,7 +85,7 @@ def _choose(
 
 
 @jit
-def _cut_regions(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles) -> int:
+def cut_regions(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles) -> int:
     """Write tiles by cutting regions; return their number, -1 if there is no room."""
     d, rivals = len(p), len(at)
     segments = np.empty(64 * (rivals + k) + 4 * k, np.int32)
@@ -165,7 +165,19 @@ def paint_dense(
         hull[j], hull[d + j] = -np.inf, np.inf
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)
     known = gather_rivals(
-        objects, p, row, floor_y, arrival, ceiling_y, ceiling_arrival, hull, k, rivals, stack, work
+        objects,
+        p,
+        row,
+        floor_y,
+        arrival,
+        ceiling_y,
+        ceiling_arrival,
+        hull,
+        k,
+        ZERO,
+        rivals,
+        stack,
+        work,
     )
     if known < 0:
         return -1
@@ -173,7 +185,7 @@ def paint_dense(
     floor = 0
     while floor < known and below(rivals.y[floor], rivals.arrival[floor], floor_y, arrival):
         floor += 1
-    n = _cut_regions(p, rivals.at[:known], floor, k, exposes, out)
+    n = cut_regions(p, rivals.at[:known], floor, k, exposes, out)
     for t in range(n):
         if out.rival[t] != OWN:
             out.rival[t] = rivals.row[out.rival[t]]

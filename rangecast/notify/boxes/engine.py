@@ -8,15 +8,14 @@ their own (`verified.py`), which painters don't see.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError, abbreviate
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.model.display import counted
-from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.space import Space
@@ -26,7 +25,7 @@ from rangecast.notify.boxes.messages import BoxMessages, BoxWork, values_of
 from rangecast.notify.boxes.painter import MAX_DENSE, BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.subscriber import BoxInterest, BoxLists
-from rangecast.notify.boxes.tables import SpaceTables
+from rangecast.notify.boxes.tables import SpaceTables, coordinates_after
 from rangecast.notify.boxes.verified import VerifiedBoxes
 from rangecast.notify.messages import Messages
 from rangecast.notify.new_interests import Regions, checked_boxes
@@ -172,21 +171,7 @@ class BoxEngine(BoardEngine):
 
     def moved(self, place: tuple[float, ...] | None, position: Any) -> tuple[float, ...]:
         """Return the coordinates of an object after a change: a dict of values, or coordinates."""
-        here = place or (math.inf,) * self._d
-        if isinstance(position, tuple):
-            return tuple(
-                new if new < math.inf else old for new, old in zip(position, here, strict=True)
-            )
-        if not isinstance(position, Mapping):
-            raise UsageError(
-                f"a position must be a dict of values by attribute; given: {abbreviate(position)}\n"
-                f"  hint: give {{{self.space.names[0]!r}: ...}}"
-            )
-        point = encode_event(position, self.space, by_name=True).tolist()
-        return tuple(
-            new if name in position else old
-            for name, new, old in zip(self.space.names, point, here, strict=True)
-        )
+        return coordinates_after(self.space, place, position)
 
     def key(self, slot: int) -> tuple[float, int]:
         _, ys, arrivals = self.objects.of([slot])

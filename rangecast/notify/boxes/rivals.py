@@ -37,10 +37,10 @@ class Rivals(NamedTuple):
     row: I32
 
     @classmethod
-    def of(cls, d: int) -> Rivals:
-        """Return arrays for the maximum number of rivals."""
+    def of(cls, d: int, room: int = MOST) -> Rivals:
+        """Return arrays for up to `room` rivals."""
         return cls(
-            np.zeros((MOST, d)), np.zeros(MOST), np.zeros(MOST, np.int64), np.zeros(MOST, np.int32)
+            np.zeros((room, d)), np.zeros(room), np.zeros(room, np.int64), np.zeros(room, np.int32)
         )
 
 
@@ -74,19 +74,21 @@ def gather_rivals(
     ceiling_arrival: int,
     hull: F64,
     k: int,
+    known: int,
     rivals: Rivals,
     stack: I32,
     work: I64,
 ) -> int:
     """Write the rivals of the object in row `mine` within a hull; -1 if there are too many.
 
-    The nearest come first, roughly: they rule out most of what is further away.
+    `known` of them are there already, in any order. The nearest come first, roughly: they rule out
+    most of what is further away.
     """
     at, y, arrival, bounds = tree.at, tree.y, tree.arrival, tree.bounds
     child, size, after, d = tree.child, tree.size, tree.after, len(p)
     lo, hi = np.empty(d), np.empty(d)
     stack[0] = 0
-    depth, n = 1, ZERO
+    depth, n = 1, ZERO + known
     while depth:
         depth -= 1
         node = stack[depth]
@@ -126,7 +128,7 @@ def gather_rivals(
                     key_y, key_arrival = floor_y, floor_arrival
                 if _has_k_rivals(rivals, n, lo, hi, key_y, key_arrival, k, work):
                     continue
-                if n == MOST:
+                if n == len(rivals.row):
                     return -1
                 for j in range(d):
                     rivals.at[n, j] = at[e, j]
@@ -134,11 +136,11 @@ def gather_rivals(
                 n += 1
             left -= LEAF
             block = after[block]
-    return _in_order(rivals, n, p, floor_y, floor_arrival, k)
+    return in_order(rivals, n, p, floor_y, floor_arrival, k)
 
 
 @jit
-def _in_order(rivals: Rivals, n: int, p: F64, floor_y: float, floor_arrival: int, k: int) -> int:
+def in_order(rivals: Rivals, n: int, p: F64, floor_y: float, floor_arrival: int, k: int) -> int:
     """Drop rivals that later ones rule out, and sort the rest by key."""
     at, y, arrival, row = rivals.at, rivals.y, rivals.arrival, rivals.row
     d = len(p)

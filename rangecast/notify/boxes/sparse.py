@@ -49,7 +49,7 @@ def add_tile(tiles: Tiles, n: int, first: int, rival: int, point: F64) -> int:
 
 
 @jit
-def _descend(
+def descend(
     tree: KdTree, p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles, work: I64
 ) -> int:
     """Write tiles by walking the tree of interests; return their number, -1 if there is no room."""
@@ -340,6 +340,7 @@ def find_tiles(
             ceiling_arrival,
             hull,
             k,
+            ZERO,
             rivals,
             stack,
             work,
@@ -350,7 +351,7 @@ def find_tiles(
         floor = 0
         while floor < known and below(rivals.y[floor], rivals.arrival[floor], floor_y, arrival):
             floor += 1
-        n = _descend(tree, p, rivals.at[:known], floor, k, exposes, tiles, work)
+        n = descend(tree, p, rivals.at[:known], floor, k, exposes, tiles, work)
         for t in range(n):
             if tiles.rival[t] != OWN:
                 tiles.rival[t] = rivals.row[tiles.rival[t]]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from rangecast.errors import FileError, UsageError, did_you_mean
+from rangecast.errors import FileError, UsageError, abbreviate, did_you_mean
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import String
+from rangecast.model.encoding.events import encode_event
 from rangecast.model.encoding.subscriptions import Part, encode_part
 from rangecast.model.io.records import Records, Rows, Source
 from rangecast.model.io.rejected import RejectedRows
@@ -46,6 +49,30 @@ def reject_residuals(space: Space, what: str, hint: str) -> None:
                 f"{attribute.name!r}, of type {attribute.type}, has conditions that aren't ranges, "
                 f"which {what} doesn't support\n  hint: {hint}"
             )
+
+
+def coordinates_after(
+    space: Space, place: tuple[float, ...] | None, position: Any
+) -> tuple[float, ...]:
+    """Return the coordinates of an object after a change: a dict of values, or coordinates.
+
+    `place` are the old ones, `None` if it is new.
+    """
+    here = place or (math.inf,) * len(space)
+    if isinstance(position, tuple):
+        return tuple(
+            new if new < math.inf else old for new, old in zip(position, here, strict=True)
+        )
+    if not isinstance(position, Mapping):
+        raise UsageError(
+            f"a position must be a dict of values by attribute; given: {abbreviate(position)}\n"
+            f"  hint: give {{{space.names[0]!r}: ...}}"
+        )
+    point = encode_event(position, space, by_name=True).tolist()
+    return tuple(
+        new if name in position else old
+        for name, new, old in zip(space.names, point, here, strict=True)
+    )
 
 
 class SpaceTables(BoardTables):

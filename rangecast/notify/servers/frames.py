@@ -17,6 +17,8 @@ from rangecast.notify.servers.wire import (
     Edit,
     Enter,
     FirstK,
+    Gather,
+    Gathered,
     Grant,
     Handover,
     Load,
@@ -26,6 +28,7 @@ from rangecast.notify.servers.wire import (
     ServerMessage,
     SetValue,
     Start,
+    Tile,
 )
 
 _HEAD = struct.Struct(">IB")
@@ -53,10 +56,11 @@ class Failed(NamedTuple):
     reason: str
 
 
-Frame = ServerMessage | Message | Completed | Start | Report | Counts | Failed
+Frame = ServerMessage | Message | Tile | Completed | Start | Report | Counts | Failed
 _KINDS: tuple[type[Any], ...] = (
-    *(SetValue, Enter, FirstK, MinY, Nearest, Lowest, Handover, Ask, Grant, Load, Edit),
-    *(Message, Completed, Start, Report, Counts, Failed),
+    *(SetValue, Enter, FirstK, MinY, Gather, Nearest, Lowest, Gathered),
+    *(Handover, Ask, Grant, Load, Edit),
+    *(Message, Tile, Completed, Start, Report, Counts, Failed),
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _DECODERS = [msgspec.msgpack.Decoder(kind) for kind in _KINDS]

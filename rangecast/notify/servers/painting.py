@@ -8,6 +8,8 @@ them interests that don't hold the object's place: so each step finds its fronti
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,7 +28,54 @@ from rangecast.notify.line.staircase import (
 )
 from rangecast.notify.line.tree import Frontier, Tree
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
-from rangecast.notify.servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, WireObject
+from rangecast.notify.servers.wire import (
+    EAST,
+    WEST,
+    Answer,
+    FirstK,
+    Lowest,
+    MinY,
+    Nearest,
+    Question,
+    WireObject,
+)
+from rangecast.notify.servers.zone import LineZone
+
+
+class AnyPainting(Protocol):
+    """A change in progress: `questions` are to be asked next; if there are none, it is done."""
+
+    position: int
+    """Position of the next message."""
+    questions: list[Any]
+    messages: list[Any]
+    """Messages to send now."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no query or answer is outstanding."""
+
+    def take(self, answer: Any) -> None:
+        """Process an answer; continue after the last outstanding one."""
+
+
+class AnyTiler(Protocol):
+    """Working memory and counters of a server's paintings."""
+
+    watches_interests: bool
+    """Whether a server has interests at all."""
+    hops: list[int]
+    """Hops of queries, by kind."""
+
+    @property
+    def work(self) -> Sequence[int]:
+        """Calls of each kind so far."""
+
+    def paint(self, zone: Any, seq: int, position: int, old: WireObject, y: float) -> AnyPainting:
+        """Begin a change of an object to y; its messages start with this position."""
+
+    def answer(self, zone: Any, asked: Any) -> Question | Answer:
+        """Answer a question for the zone, or return what the next zone is asked."""
 
 
 @jit
@@ -108,7 +157,7 @@ class Tiler:
     def __init__(self, k: int, groups: int, *, uses_interests: bool):
         self.k = k
         self._groups = groups
-        self.uses_interests = uses_interests
+        self.uses_interests = self.watches_interests = uses_interests
         self._scratch = Bundle(Scratch.of(k))
         self._frontier = Bundle(Frontier.empty())
         self._sweep = np.zeros(5)
@@ -125,6 +174,29 @@ class Tiler:
         """Count queries."""
         self._work[kind] += calls
         self.hops[kind] += hops
+
+    def paint(self, zone: LineZone, seq: int, position: int, old: WireObject, y: float) -> Painting:
+        """Begin a change of an object to y; its messages start with this position."""
+        return Painting(self, zone.index, seq, position, old, y)
+
+    def answer(self, zone: LineZone, asked: FirstK | MinY) -> FirstK | MinY | Nearest | Lowest:
+        """Answer a question for the zone, or return what the next zone is asked."""
+        west = asked.towards == WEST
+        beyond = math.nextafter(zone.lo, -math.inf) if west else zone.hi
+        if isinstance(asked, FirstK):
+            near = zone.nearest(asked.at, asked.y, asked.arrival, asked.wanted, east=not west)
+            objects, missing = asked.found + near, asked.wanted - len(near)
+            if missing and math.isfinite(beyond):
+                return asked._replace(at=beyond, wanted=missing, found=objects)
+            return Nearest(asked.home, asked.towards, objects, asked.hops)
+        lo, hi = (asked.end, asked.at) if west else (asked.at, asked.end)
+        limit = asked.limit_y, asked.limit_arrival
+        best = zone.next_best(lo, hi, (asked.y, asked.arrival), limit)
+        if best is not None:
+            asked = asked._replace(best=best, limit_y=best.y, limit_arrival=best.arrival)
+        if asked.end <= beyond if west else beyond <= asked.end:
+            return asked._replace(at=beyond)
+        return Lowest(asked.home, asked.towards, asked.best, asked.hops)
 
     def changed(
         self, index: Interests, x: float, west: tuple[float, ...], east: tuple[float, ...]
@@ -177,9 +249,6 @@ class Tiler:
         return self._scratch.arrays.tiles[:tiles]
 
 
-Question = FirstK | MinY
-
-
 class Painting:
     """A change of one object: `questions` are to be asked next; if there are none, it is done."""
 
@@ -196,7 +265,7 @@ class Painting:
         self._found: dict[int, tuple[float, ...]] = {}
         self._best: list[WireObject] = []
         self._awaited = 0
-        self.questions: list[Question] = []
+        self.questions: list[FirstK | MinY] = []
         self.messages: list[Message] = []
         """Messages to send now."""
         if y != old.y:
@@ -209,7 +278,7 @@ class Painting:
             else:
                 self._found[EAST] = ()  # nothing lies east of the largest number
 
-    def _ask(self, question: Question) -> None:
+    def _ask(self, question: FirstK | MinY) -> None:
         self.questions.append(question)
         self._awaited += 1
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rangecast.notify.messages import Message
 from rangecast.notify.servers.frames import Connection, Counts, Failed, Frame, Report
 from rangecast.notify.servers.server import Server
-from rangecast.notify.servers.wire import EAST, HOME, WEST, Completed, Start
+from rangecast.notify.servers.wire import EAST, HOME, WEST, Completed, Start, Tile
 
 
 class _Host:
@@ -50,7 +50,7 @@ class _Host:
             work, hops = tuple(server.tiler.work), tuple(server.tiler.hops)
             home.send(Counts(len(server.zone), work, hops, self._sent, self._received))
             return
-        assert not isinstance(message, Message | Completed | Counts | Failed)
+        assert not isinstance(message, Message | Tile | Completed | Counts | Failed)
         self._received += side != HOME
         for to, output in server.handle(message):
             self._sent += to != HOME

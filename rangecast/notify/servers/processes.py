@@ -19,7 +19,7 @@ from typing import Any
 
 from rangecast.errors import RangecastError
 from rangecast.model.validation.arguments import check_finite
-from rangecast.notify.messages import Message, Work
+from rangecast.notify.messages import Message
 from rangecast.notify.servers.frames import (
     Connection,
     Counts,
@@ -27,8 +27,8 @@ from rangecast.notify.servers.frames import (
     Report,
     linked,
 )
-from rangecast.notify.servers.servers import Servers
-from rangecast.notify.servers.wire import Completed, ServerMessage, Start
+from rangecast.notify.servers.servers import Servers, summed
+from rangecast.notify.servers.wire import Completed, ServerMessage, Start, Tile
 
 _STOP_SECONDS = 2.0
 """Seconds until a process that doesn't end by itself is killed."""
@@ -115,7 +115,7 @@ class ServerProcesses(Servers):
         home = self._homes[place]
         home.flush()
         for message in home.received():
-            if isinstance(message, Message):
+            if isinstance(message, Message | Tile):
                 self._sent.append(message)
             elif isinstance(message, Completed):
                 self._expected = message.messages
@@ -163,13 +163,9 @@ class ServerProcesses(Servers):
         """Number of objects of each server, from west to east."""
         return [counts.objects for counts in self._ask_counts()]
 
-    def _totals(self) -> tuple[Work, tuple[int, ...]]:
+    def _totals(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         counts = self._ask_counts()
-        works, hops = zip(*((c.work, c.hops) for c in counts), strict=True)
-        return (
-            Work(*map(sum, zip(*works, strict=True))),
-            tuple(map(sum, zip(*hops, strict=True))),
-        )
+        return summed(c.work for c in counts), summed(c.hops for c in counts)
 
 
 def _process(links: Sequence[int]) -> subprocess.Popen[bytes]:

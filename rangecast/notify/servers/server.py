@@ -6,7 +6,8 @@
 Servers stand in a row, and each knows its two neighbours. The server whose zone holds an object
 paints its changes: it asks for the nearest k better objects on each side (Algorithm 1), then again
 and again for the next object that the changed one falls behind (Algorithm 2). Questions walk from
-neighbour to neighbour as far as they must.
+neighbour to neighbour as far as they must. Over a space it asks once on each side, for the objects
+that decide whose lists change (`box_painting.py`).
 
 Changes are applied one after the other: the sender waits for `Completed`. Each has a number, and
 its messages depend on all before it.
@@ -32,29 +33,30 @@ from typing import Any, NamedTuple, Self
 
 from rangecast.errors import UsageError
 from rangecast.notify.messages import Message
-from rangecast.notify.servers.painting import Painting, Tiler
+from rangecast.notify.servers.box_painting import BoxTiler
+from rangecast.notify.servers.box_zone import BoxZone
+from rangecast.notify.servers.painting import AnyPainting, AnyTiler, Tiler
 from rangecast.notify.servers.wire import (
     EAST,
     HOME,
     WEST,
+    Answer,
     Ask,
     Completed,
     Edit,
     Enter,
-    FirstK,
     Grant,
     Handover,
     Load,
-    Lowest,
-    MinY,
-    Nearest,
+    Question,
     Routed,
     ServerMessage,
     SetValue,
     Start,
+    Tile,
     WireObject,
 )
-from rangecast.notify.servers.zone import Zone
+from rangecast.notify.servers.zone import LineZone, Zone
 
 _FULL, _RELIEVED = 1.5, 1.25
 """Maximum load factor of a server, and the one it returns to."""
@@ -66,13 +68,13 @@ class Output(NamedTuple):
     """A message of a server, and its direction: WEST, EAST or HOME."""
 
     to: int
-    what: ServerMessage | Message | Completed
+    what: ServerMessage | Message | Tile | Completed
 
 
 class Server:
     """Server of one zone; exchanges messages with its west and east neighbours."""
 
-    def __init__(self, zone: Zone, tiler: Tiler, *, place: int, servers: int, objects: int):
+    def __init__(self, zone: Zone, tiler: AnyTiler, *, place: int, servers: int, objects: int):
         """Own a zone; `place` is its number among all servers, from west to east."""
         self.zone = zone
         self.tiler = tiler
@@ -86,7 +88,7 @@ class Server:
         cross.
         """
         self._has_asked = {WEST: False, EAST: False}
-        self._painting: Painting | None = None
+        self._painting: AnyPainting | None = None
         self._change: SetValue | Enter | None = None
         self._is_held = False
         self._onwards = HOME
@@ -97,9 +99,19 @@ class Server:
     @classmethod
     def of(cls, start: Start) -> Self:
         """Return a server in its first state."""
+        ends, uses_interests = (start.lo, start.hi), start.uses_interests
+        zone: Zone
+        tiler: AnyTiler
+        if start.attributes:
+            d, axis = start.attributes, start.axis
+            zone = BoxZone(*ends, start.things, d=d, axis=axis)
+            tiler = BoxTiler(start.k, d, axis, uses_interests=uses_interests)
+        else:
+            zone = LineZone(*ends, start.things)
+            tiler = Tiler(start.k, start.groups, uses_interests=uses_interests)
         return cls(
-            Zone(start.lo, start.hi, start.things),
-            Tiler(start.k, start.groups, uses_interests=start.uses_interests),
+            zone,
+            tiler,
             place=start.place,
             servers=start.servers,
             objects=start.objects,
@@ -143,44 +155,17 @@ class Server:
 
     def _take_routed(self, message: Routed) -> None:
         if not self.zone.holds(message.at):
-            if isinstance(message, FirstK | MinY):
+            if isinstance(message, Question):
                 message = message._replace(hops=message.hops + 1)
             self._send(WEST if message.at < self.zone.lo else EAST, message)
-        elif isinstance(message, FirstK):
-            self._first_k(message)
-        elif isinstance(message, MinY):
-            self._min_y(message)
-        elif isinstance(message, Nearest | Lowest):
+        elif isinstance(message, Question):
+            self._todo.append(self.tiler.answer(self.zone, message))
+        elif isinstance(message, Answer):
             assert self._painting is not None
             self._painting.take(message)
             self._continue_change()
         else:
             self._begin(message)
-
-    # ---- questions of others, or one's own
-
-    def _first_k(self, asked: FirstK) -> None:
-        zone, west = self.zone, asked.towards == WEST
-        near = zone.nearest(asked.at, asked.y, asked.arrival, asked.wanted, east=not west)
-        objects, missing = asked.found + near, asked.wanted - len(near)
-        at = math.nextafter(zone.lo, -math.inf) if west else zone.hi
-        if missing and math.isfinite(at):
-            self._todo.append(asked._replace(at=at, wanted=missing, found=objects))
-        else:
-            self._todo.append(Nearest(asked.home, asked.towards, objects, asked.hops))
-
-    def _min_y(self, asked: MinY) -> None:
-        zone, west = self.zone, asked.towards == WEST
-        lo, hi = (asked.end, asked.at) if west else (asked.at, asked.end)
-        limit = asked.limit_y, asked.limit_arrival
-        best = zone.next_best(lo, hi, (asked.y, asked.arrival), limit)
-        if best is not None:
-            asked = asked._replace(best=best, limit_y=best.y, limit_arrival=best.arrival)
-        at = math.nextafter(zone.lo, -math.inf) if west else zone.hi
-        if asked.end <= at if west else at <= asked.end:
-            self._todo.append(asked._replace(at=at))
-        else:
-            self._todo.append(Lowest(asked.home, asked.towards, asked.best, asked.hops))
 
     # ---- changes
 
@@ -196,7 +181,7 @@ class Server:
             old, position = zone[change.object], 0
             y = change.y if change.to is None else math.inf
         self._change = change
-        self._painting = Painting(self.tiler, zone.index, change.seq, position, old, y)
+        self._painting = self.tiler.paint(zone, change.seq, position, old, y)
         self._continue_change()
 
     def _continue_change(self) -> None:
@@ -211,7 +196,7 @@ class Server:
         if painting.is_done:
             self._finish(painting)
 
-    def _finish(self, painting: Painting) -> None:
+    def _finish(self, painting: AnyPainting) -> None:
         change = self._change
         assert change is not None
         self._painting = self._change = None
@@ -219,7 +204,7 @@ class Server:
             self.zone.change(change.thing.object, change.thing.y)
         elif change.to is not None:
             old = self.zone.remove(change.object)
-            thing = WireObject(change.y, old.arrival, change.to, change.object)
+            thing = WireObject(change.y, old.arrival, change.to, change.object, change.place)
             entry = Enter(change.to, change.seq, painting.position, thing, change.objects)
             self._todo.append(entry)
             return
@@ -237,7 +222,7 @@ class Server:
             if EAST in self._neighbours():
                 self._send(EAST, edit)
                 return
-        if self.tiler.uses_interests:
+        if self.tiler.watches_interests:
             for interest in edit.removed:
                 self.zone.ignore(interest)
             self.zone.watch(edit.added)

@@ -21,24 +21,25 @@ import numpy as np
 
 from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.sets.members import Id, Members
+from rangecast.model.space import Space
 from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.notify.base import groups_of
 from rangecast.notify.board import ALGORITHMS
-from rangecast.notify.line.tables import LineTables
-from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
+from rangecast.notify.messages import Message
 from rangecast.notify.new_interests import NewInterests
-from rangecast.notify.plan import Places, Step, planned
+from rangecast.notify.plan import Place, Places, Step, planned
+from rangecast.notify.servers.layout import layout_of, value_of
 from rangecast.notify.servers.server import Server
 from rangecast.notify.servers.wire import (
     EAST,
     Completed,
     Edit,
     Enter,
-    Range,
     ServerMessage,
     SetValue,
     Start,
+    Tile,
     WireObject,
 )
 from rangecast.notify.tables import MAX_K, Change
@@ -47,22 +48,10 @@ Link = tuple[int, int]
 """Servers at both ends of a link, by position in the row: from, to."""
 
 
-class QueryCounts(NamedTuple):
-    """Number of queries of servers, and of further servers that they visited.
-
-    first_k counts each side, min_y both sides as one.
-    """
-
-    first_k: int
-    first_k_hops: int
-    min_y: int
-    min_y_hops: int
-
-
 class _KnownObject(NamedTuple):
     """An object as known to the program that changes it."""
 
-    x: float
+    place: Place
     server: int
     """Server that the object was added to: messages are forwarded from there."""
 
@@ -90,13 +79,18 @@ def _first(links: Sequence[Link]) -> Link:
 
 
 class Servers:
-    """Objects over a row of servers, each owning a range of positions."""
+    """Objects over a row of servers, each owning a range of positions.
+
+    Over a space, servers own ranges of one attribute. Messages are `Message`, or `BoxMessage`.
+    """
 
     def __init__(
         self,
         k: int,
         servers: int,
         *,
+        space: Space | None = None,
+        zone_attribute: str | None = None,
         objects: Any = None,
         interests: Any = None,
         algorithm: str = "sparse",
@@ -106,19 +100,24 @@ class Servers:
     ):
         """Spread objects evenly over this many servers; other options are those of `Board`.
 
-        pick   chooses the link that delivers its next message, among those with pending messages,
-               ordered by sending time
+        zone_attribute   the attribute of the space that zones divide; the first one, unless given
+        pick             chooses the link that delivers its next message, among those with pending
+                         messages, ordered by sending time
         """
         if algorithm not in ALGORITHMS:
             raise UsageError(
                 f"no algorithm {algorithm!r}: {did_you_mean(str(algorithm), ALGORITHMS)}"
             )
         self.k = check_integer("k", k, max_value=MAX_K)
+        if space is not None and epsilon is not None:
+            raise UsageError("epsilon is only for servers without a space")
         groups = groups_of(epsilon, self.k)
         number = check_integer("servers", servers)
-        self._tables = LineTables()
+        self._layout = layout = layout_of(space, zone_attribute)
+        self._tables = layout.tables
         ids, at, ys, arrivals = self._tables.as_objects(objects)
-        xs = at[:, 0]
+        places = [layout.place(point) for point in at.tolist()]
+        xs = np.array([layout.x(place) for place in places])
         came = np.arange(len(xs)) if arrivals is None else arrivals
         self.descending = flag("descending", descending)
         self.seq = 0
@@ -134,16 +133,17 @@ class Servers:
         things: list[list[WireObject]] = [[] for _ in range(number)]
         self._known: dict[int, _KnownObject] = {}
         self._slots = count(len(xs))
-        columns = (ids.to_pylist(), xs.tolist(), self._signed(ys).tolist(), came.tolist())
-        for slot, (object_id, x, y, arrival) in enumerate(zip(*columns, strict=True)):
-            self._known[slot] = _KnownObject(x, self._server_at(x))
-            things[self._known[slot].server].append(WireObject(y, arrival, x, object_id))
+        columns = (self._signed(ys).tolist(), came.tolist(), places, ids.to_pylist())
+        for slot, column in enumerate(zip(*columns, strict=True)):
+            self._known[slot] = known = self._known_at(column[2])
+            things[known.server].append(layout.wire_object(*column))
         ends = [*self._bounds, math.inf]
-        self._sent: list[Message] = []
-        uses_interests = algorithm == "sparse"
+        self._sent: list[Message | Tile] = []
+        common = number, len(ids), self.k, groups, algorithm == "sparse"
+        axis = layout.attributes, layout.axis
         self._begin(
             [
-                Start(place, number, len(ids), self.k, groups, uses_interests, *zone, tuple(some))
+                Start(place, *common, *zone, tuple(some), *axis)
                 for place, (zone, some) in enumerate(zip(pairwise(ends), things, strict=True))
             ]
         )
@@ -171,34 +171,35 @@ class Servers:
 
     # ---- objects
 
-    def set_value(self, object_id: Id, value: float) -> list[Message]:
+    def set_value(self, object_id: Id, value: float) -> list[Any]:
         """Set the value of an object."""
         self._objects.row(object_id)
         return self.update_many([Change(object_id, check_finite("value", value))])
 
-    def add(self, object_id: Id, position: float, value: float) -> list[Message]:
-        """Add an object; its id must be new."""
+    def add(self, object_id: Id, position: Any, value: float) -> list[Any]:
+        """Add an object; its id must be new. Over a space, a position is a dict of values."""
         new = self._objects.new(object_id, "use set_value() or move()")
-        return self.update_many(
-            [Change(new, check_finite("value", value), check_finite("position", position))]
-        )
+        place = self._layout.moved(None, position)
+        return self.update_many([Change(new, check_finite("value", value), place)])
 
-    def remove(self, object_id: Id) -> list[Message]:
+    def remove(self, object_id: Id) -> list[Any]:
         """Remove an object."""
         self._objects.row(object_id)
         return self.update_many([Change(object_id, None)])
 
-    def move(self, object_id: Id, position: float, value: float) -> list[Message]:
-        """Set the position and the value of an object."""
-        self._objects.row(object_id)
-        change = Change(object_id, check_finite("value", value), check_finite("position", position))
-        return self.update_many([change])
+    def move(self, object_id: Id, position: Any, value: float) -> list[Any]:
+        """Set the position and the value of an object.
 
-    def update_many(self, changes: Any) -> list[Message]:
+        Over a space, a position is a dict of the values that change; None takes one away.
+        """
+        self._layout.moved(self._known[self._objects.row(object_id)].place, position)
+        return self.update_many([Change(object_id, check_finite("value", value), position)])
+
+    def update_many(self, changes: Any) -> list[Any]:
         """Apply changes one after the other, as `Board.update_many` takes them."""
         return self._apply_all(self._planned(changes))
 
-    def update_batch(self, changes: Any) -> list[Message]:
+    def update_batch(self, changes: Any) -> list[Any]:
         """Apply changes as one batch: of changes of one object that follow one another, only the
         last is made. There are never more messages than with `update_many`.
         """
@@ -206,41 +207,46 @@ class Servers:
 
     def _planned(self, changes: Any) -> list[Step]:
         places = Places(
-            lambda slot: self._known[slot].x,
-            lambda _, x: check_finite("position", x),
+            lambda slot: self._known[slot].place,
+            self._layout.moved,
             self._tables.as_changes,
             self._tables.names,
             self._tables.needs,
         )
         return planned(changes, self._objects, places, descending=self.descending)
 
-    def _apply_all(self, steps: Iterable[Step]) -> list[Message]:
+    def _apply_all(self, steps: Iterable[Step]) -> list[Any]:
         return [message for step in steps for message in self._apply(step)]
 
-    def _apply(self, step: Step) -> list[Message]:
+    def _apply(self, step: Step) -> list[Any]:
         """Send one change, and deliver messages until it is done."""
         change: SetValue | Enter
+        layout = self._layout
         objects = len(self._objects) + {"add": 1, "remove": -1}.get(step.kind, 0)
         if step.kind == "add":
-            thing = WireObject(step.y, self._arrivals, step.place, step.id)
-            change = Enter(step.place, self.seq, 0, thing, objects)
+            thing = layout.wire_object(step.y, self._arrivals, step.place, step.id)
+            change = Enter(thing.x, self.seq, 0, thing, objects)
             self._arrivals += 1
             slot = next(self._slots)
             self._objects.bind(step.id, slot)
-            self._known[slot] = _KnownObject(step.place, self._server_at(step.place))
+            self._known[slot] = self._known_at(step.place)
         else:
             slot = self._objects.row(step.id)
             y = math.inf if step.kind == "remove" else step.y
-            to = step.place if step.kind == "move" else None
-            change = SetValue(self._known[slot].x, self.seq, step.id, y, to, objects)
+            change = SetValue(
+                layout.x(self._known[slot].place), self.seq, step.id, y, None, objects
+            )
+            if step.kind == "move":
+                thing = layout.wire_object(step.y, 0, step.place, step.id)
+                change = change._replace(to=thing.x, place=thing.at)
         self._run(self._known[slot].server, change)
         self.seq += 1
         if step.kind == "move":
-            self._known[slot] = _KnownObject(step.place, self._server_at(step.place))
+            self._known[slot] = self._known_at(step.place)
         elif step.kind == "remove":
             del self._known[self._objects.release(step.id)]
         sent, self._sent = self._sent, []
-        return [message._replace(value=self._signed(message.value)) for message in sent]
+        return [layout.message(output, self._signed(value_of(output))) for output in sent]
 
     # ---- interests
 
@@ -249,8 +255,7 @@ class Servers:
         is_read = isinstance(interests, NewInterests)
         added = interests if is_read else self._tables.as_interests(interests, self.k, None)
         new = self._interests.new_many(added.ids)
-        ranges = tuple(map(Range, new, *added.regions.points.T.tolist()))
-        self._run(0, Edit(EAST, self.seq, (), ranges))
+        self._run(0, Edit(EAST, self.seq, (), self._layout.ranges(new, added.regions)))
         self._interests.bind_many(new, range(len(new)))
         return len(new)
 
@@ -290,7 +295,7 @@ class Servers:
         for to, what in self.servers[server].handle(message):
             if isinstance(what, Completed):
                 self._is_done = True
-            elif isinstance(what, Message):
+            elif isinstance(what, Message | Tile):
                 self._sent.append(what)
             else:
                 waiting = self._links.setdefault((server, server + to), deque())
@@ -300,9 +305,9 @@ class Servers:
         """Return values in the order of servers, the lowest first; also the inverse."""
         return 0.0 - y if self.descending else y
 
-    def _server_at(self, position: float) -> int:
-        """Return the server that initially owned a position."""
-        return bisect_right(self._bounds, position) - 1
+    def _known_at(self, place: Place) -> _KnownObject:
+        """Return an object with the server that initially owned its position."""
+        return _KnownObject(place, bisect_right(self._bounds, self._layout.x(place)) - 1)
 
     # ---- counts
 
@@ -312,20 +317,21 @@ class Servers:
         return [len(server.zone) for server in self.servers]
 
     @property
-    def work(self) -> Work:
-        """Calls of each kind so far, on all servers."""
-        return self._totals()[0]
+    def work(self) -> Any:
+        """Calls of each kind so far, on all servers: `Work`, over a space `BoxWork`."""
+        return self._layout.work(self._totals()[0])
 
     @property
-    def walks(self) -> QueryCounts:
-        """Number and hops of queries so far."""
-        work, hops = self._totals()
-        return QueryCounts(work.first_k, hops[FIRST_K], work.min_y, hops[MIN_Y])
+    def walks(self) -> Any:
+        """Number and hops of queries so far: `QueryCounts`, over a space `SpaceQueryCounts`."""
+        return self._layout.queries(*self._totals())
 
-    def _totals(self) -> tuple[Work, tuple[int, ...]]:
+    def _totals(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the calls and the hops by kind, on all servers."""
         tilers = [server.tiler for server in self.servers]
-        return (
-            Work(*map(sum, zip(*(tiler.work for tiler in tilers), strict=True))),
-            tuple(map(sum, zip(*(tiler.hops for tiler in tilers), strict=True))),
-        )
+        return summed(tiler.work for tiler in tilers), summed(tiler.hops for tiler in tilers)
+
+
+def summed(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Return the sum of each column."""
+    return tuple(map(sum, zip(*rows, strict=True)))

@@ -27,6 +27,8 @@ class WireObject(NamedTuple):
     arrival: int
     x: float
     object: Id
+    at: tuple[float, ...] = ()
+    """Coordinates in a space; x is the finite number nearest to the one that zones divide."""
 
 
 class Range(NamedTuple):
@@ -35,6 +37,8 @@ class Range(NamedTuple):
     interest: Id
     lo: float
     hi: float
+    boxes: tuple[tuple[float, ...], ...] = ()
+    """Boxes in a space, lower and then upper bounds; all lie between lo and hi."""
 
 
 class Start(NamedTuple):
@@ -50,6 +54,10 @@ class Start(NamedTuple):
     lo: float
     hi: float
     things: tuple[WireObject, ...]
+    attributes: int = 0
+    """Number of attributes of the space; 0: a line."""
+    axis: int = 0
+    """Number of the attribute that zones divide."""
 
 
 class SetValue(NamedTuple):
@@ -62,6 +70,8 @@ class SetValue(NamedTuple):
     to: float | None
     objects: int
     """Number of objects on all servers after this change."""
+    place: tuple[float, ...] = ()
+    """Coordinates in a space after a move."""
 
 
 class Enter(NamedTuple):
@@ -123,6 +133,40 @@ class Lowest(NamedTuple):
     hops: int
 
 
+class Gather(NamedTuple):
+    """Query over a space: the rivals of an object (see `boxes/rivals.py`) on one side of it."""
+
+    at: float
+    towards: int
+    home: float
+    thing: WireObject
+    """The object with its old value."""
+    y: float
+    """Its new value."""
+    hull: tuple[float, ...]
+    """Box around the interests for which objects from `at` on matter: lower, then upper bounds."""
+    found: tuple[WireObject, ...]
+    hops: int
+
+
+class Gathered(NamedTuple):
+    """The answer to `Gather`."""
+
+    at: float
+    found: tuple[WireObject, ...]
+    hops: int
+
+
+class Tile(NamedTuple):
+    """A message to subscribers of boxes: an object, and the bounds of the boxes it reaches."""
+
+    seq: int
+    ordinal: int
+    thing: WireObject
+    bounds: tuple[float, ...]
+    """Least and then largest coordinates of boxes, each lower and then upper bounds."""
+
+
 class Handover(NamedTuple):
     """Objects handed over to a neighbour, whose zone begins (or ends) at `border` from now on.
 
@@ -178,6 +222,8 @@ class Completed(NamedTuple):
     """Number of its messages to subscribers: some may come over other links, and later."""
 
 
-Routed = SetValue | Enter | FirstK | MinY | Nearest | Lowest
+Question = FirstK | MinY | Gather
+Answer = Nearest | Lowest | Gathered
+Routed = SetValue | Enter | Question | Answer
 """Messages addressed to a position."""
 ServerMessage = Routed | Handover | Ask | Grant | Load | Edit

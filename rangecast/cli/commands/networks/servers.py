@@ -8,11 +8,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rangecast.cli.shared.option_groups import RowOptions
-from rangecast.cli.shared.options import Output
+from rangecast.cli.shared.options import BoardSpace, Output
 
 
 def servers(
-    objects: Annotated[Path, typer.Argument(help="Objects: id, position, value; - is stdin.")],
+    objects: Annotated[
+        Path,
+        typer.Argument(
+            help="Objects: id, position (with --space: a column per attribute), value; - is stdin."
+        ),
+    ],
     updates: Annotated[
         Path,
         typer.Argument(
@@ -23,10 +28,19 @@ def servers(
     interests: Annotated[
         Path,
         typer.Argument(
-            help="Interests: id, position_lo, position_hi and optionally k; null is unbounded."
+            help="Interests: id, position_lo, position_hi (with --space: <attribute>_lo and "
+            "<attribute>_hi, or filter) and optionally k; null is unbounded."
         ),
     ],
     options: RowOptions,
+    space: BoardSpace = None,
+    zone_attribute: Annotated[
+        str | None,
+        typer.Option(
+            "--zone-attribute",
+            help="With --space: the attribute whose ranges servers own; the first one by default.",
+        ),
+    ] = None,
     k: Annotated[
         int,
         typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
@@ -62,12 +76,13 @@ def servers(
 ) -> None:
     """Measure updates of objects that are spread over a row of servers that share nothing.
 
-    Each server has the objects of a range of positions. The server of an updated object asks its
-    neighbours for the objects that matter, and sends the messages that one board would send.
+    Each server has the objects of a range of positions, or of values of one attribute. The server
+    of an updated object asks its neighbours for the objects that matter, and sends the messages.
 
     Writes one row: servers, updates, changes (updates that were made), messages, first_k and min_y
     (queries), first_k_hops and min_y_hops (further servers that they visited), and max_objects (on
-    one server, at the end).
+    one server, at the end). With --space, the queries are counted as queries, hops (further servers
+    that they visited) and rivals (objects in the answers).
 
     \b
     Examples:
@@ -75,6 +90,8 @@ def servers(
       rangecast route servers data/objects.parquet data/updates.parquet data/interests.parquet
       rangecast route servers data/objects.parquet data/updates.parquet data/interests.parquet \\
         --servers 3 --processes --batch-size 50
+      rangecast route servers flats.csv rents.csv wishes.csv --space space.toml \\
+        --zone-attribute price
     """
     from itertools import chain, islice
 
@@ -87,8 +104,9 @@ def servers(
     from rangecast.notify.servers.servers import Servers
     from rangecast.notify.tables import common_id_type
 
-    with Run.started(output, reads=[objects, updates, interests], options=options) as run:
-        tables = board_tables(None, None)
+    with Run.started(output, reads=[objects, updates, interests, space], options=options) as run:
+        where = None if space is None else run.space(space)
+        tables = board_tables(where, None)
         initial, changed, watched = (
             tables.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
@@ -97,6 +115,7 @@ def servers(
         wanted = tables.read_interests(watched, run.rejected_rows, ignore_unknown=ignores)
         most = max([k, *wanted.wanted.values()])
         given: dict[str, Any] = {"objects": things, "interests": wanted, "algorithm": algorithm}
+        given |= {"space": where, "zone_attribute": zone_attribute}
         with run.task("starting servers"):
             row = (ServerProcesses if processes else Servers)(most, number, **given)
         steps = tables.read_updates(
