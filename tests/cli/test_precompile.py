@@ -15,6 +15,14 @@ COMMANDS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def thawed():
+    """The kernels that were loaded with the tests are found, too (`tests/conftest.py`)."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
 def signatures():
     """All signatures of our kernels that are ready to be called."""
     return {
