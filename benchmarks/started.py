@@ -98,7 +98,10 @@ def give(folder: Path, name: str | None) -> None:
 
 
 def fetched(name: str, fetch: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache; the first time `fetch` fills it."""
+    """Return a folder of the cache; the first time `fetch` fills it.
+
+    Of processes that fetch at the same time, the first one to finish fills it.
+    """
     place = CACHE / name
     if not place.exists():
         fresh = place.with_name(f"{name}.{os.getpid()}")
@@ -108,7 +111,12 @@ def fetched(name: str, fetch: Callable[[Path], None]) -> Path:
         except (OSError, subprocess.SubprocessError) as error:
             shutil.rmtree(fresh)
             raise Unavailable(f"it can't be fetched here\n{error}") from error
-        fresh.rename(place)
+        try:
+            fresh.rename(place)
+        except OSError:
+            shutil.rmtree(fresh)
+            if not place.exists():
+                raise
     return place
 
 

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks import compare, frame, match, match_peers, rank_peers, server_beside, spark_size
+from benchmarks import (
+    compare,
+    frame,
+    match,
+    match_peers,
+    rank_peers,
+    server_beside,
+    spark_size,
+    started,
+)
 from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
 from benchmarks.server_load import Load, Measured, Theirs
@@ -358,3 +367,18 @@ def test_a_ratio_of_calls_that_is_a_fifth_worse_is_named(before, after, heading)
     assert CALLS.count(before) == 1
     found = [number.heading for number, *_ in compare.worse(CALLS, CALLS.replace(before, after))]
     assert found == ([] if heading is None else [heading])
+
+
+def test_processes_that_fetch_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(started, "CACHE", tmp_path)
+
+    def fetch(folder: Path) -> None:
+        (folder / "jar").write_text("ours")
+        (tmp_path / "peer").mkdir()
+        (tmp_path / "peer" / "jar").write_text("that of the process that was first")
+
+    folder = started.fetched("peer", fetch)
+    assert (folder / "jar").read_text() == "that of the process that was first"
+    assert [path.name for path in tmp_path.iterdir()] == ["peer"]

@@ -200,6 +200,7 @@ def test_what_the_package_offers():
         "ServerLostError",
         "ServerProcesses",
         "Servers",
+        "SpaceQueryCounts",
     ]
     assert notify.Board is Board
     assert all(hasattr(notify, name) for name in dir(notify))
