@@ -32,6 +32,8 @@ PADDING = 64
 LANE_WORDS = 8
 """Words of a row of lanes: 64 bytes, one cache line."""
 LANES = 64 * LANE_WORDS
+QUAD = 4
+"""Words that `narrow_quad` combines."""
 _FEW_BITS = 6
 """Number of set bits up to which listing them one by one is faster than packing."""
 
@@ -41,6 +43,7 @@ INDEX = ir.IntType(32)
 WORD = ir.IntType(64)
 _BYTES = ir.VectorType(BYTE, 64)
 ROW = ir.VectorType(WORD, LANE_WORDS)
+_QUAD = ir.VectorType(WORD, QUAD)
 _ITEMS = ir.VectorType(ir.IntType(32), 16)
 _ITEM_BITS = ir.VectorType(BIT, 16)
 _DOUBLES = ir.VectorType(ir.DoubleType(), 8)
@@ -177,6 +180,20 @@ def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, table, types.intp, types.intp), generate
+
+
+@intrinsic
+def narrow_quad(_typing: Any, words: Any, at: Any, source: Any, begin: Any) -> Any:
+    """Intersect the QUAD words at words[at] with those at source[begin]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        pointer = call.place(0, arguments[1], _QUAD)
+        both = builder.and_(builder.load(pointer, align=8), call.load(2, arguments[3], _QUAD))
+        builder.store(both, pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(words, types.intp, source, types.intp), generate
 
 
 @intrinsic

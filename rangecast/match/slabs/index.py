@@ -46,7 +46,8 @@ from rangecast.match.slabs.lanes import (
     sort_by_event,
 )
 from rangecast.match.slabs.layout import BoxesByOwner, by_owner, dead_with, lay_out
-from rangecast.match.slabs.maps import DeadBoxes, Maps, maps_of, match_one_by_maps
+from rangecast.match.slabs.maps import Maps, maps_of
+from rangecast.match.slabs.maps_search import DeadBoxes, match_one_by_maps
 from rangecast.match.slabs.search import match_one, search_each
 from rangecast.model.boxes import Boxes, as_points
 
