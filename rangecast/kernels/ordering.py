@@ -2,8 +2,9 @@
 
 Structures find rows in the order of their blocks, and a comparison sort takes longer than most
 searches. Rows are small integers, all of them distinct.
-A large share of a set is marked in a bitmap and read from it. Fewer rows are put into about as many
-buckets and inserted within these; where one gets too many of them, they are sorted digit by digit.
+A large share of a set is marked in a bitmap and read from it. Of fewer rows, few are put into about
+as many buckets and inserted within these; many, or those of which one bucket gets too many, are
+sorted by the lower and then by the upper half of their bits.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels.arrays import I32
-from rangecast.kernels.bits import lowest_bit
+from rangecast.kernels.bits import ZERO, list_bits
 from rangecast.kernels.jit import jit
 
 _INSERTED = 24
 """Rows up to which insertion is the quickest."""
-_SPARSE = 128
+_SPARSE = 64
 """Rows of the set to a row found, up to which a bitmap is."""
+_BUCKETED = 256
+"""Rows up to which buckets are."""
 _CROWDED = 16
 """Rows of a bucket beyond which insertion isn't quick any more."""
-_DIGIT = 8
-_MASK = (1 << _DIGIT) - 1
 
 
 @jit
@@ -41,43 +42,42 @@ def _read_marks(rows: I32, bound: int, out: I32) -> None:
     words = np.zeros((bound >> 6) + 1, np.uint64)
     for i in range(len(rows)):
         words[rows[i] >> 6] |= np.uint64(1) << np.uint64(rows[i] & 63)
-    filled = 0
+    filled = ZERO
     for word in range(len(words)):
-        mask = words[word]
-        while mask:
-            out[filled] = 64 * word + lowest_bit(mask)
-            mask &= mask - np.uint64(1)
-            filled += 1
+        filled = list_bits(words[word], 64 * word, out, filled)
 
 
 @jit
-def _distribute(rows: I32, shift: int, counts: I32, out: I32) -> None:
-    """Write rows in the order of one digit; those with the same one keep their order."""
-    for digit in range(len(counts)):
-        counts[digit] = 0
-    for i in range(len(rows)):
-        counts[(rows[i] >> shift) & _MASK] += 1
+def _add_up(counts: I32) -> None:
+    """Replace the sizes of digits by where each begins."""
     begin = 0
     for digit in range(len(counts)):
         begin, counts[digit] = begin + counts[digit], begin
-    for i in range(len(rows)):
-        digit = (rows[i] >> shift) & _MASK
-        out[counts[digit]] = rows[i]
-        counts[digit] += 1
 
 
 @jit
-def _by_digits(rows: I32, bound: int, out: I32) -> None:
-    """Sort rows digit by digit, the last one first."""
-    counts, other = np.empty(_MASK + 1, np.int32), np.empty(len(rows), np.int32)
-    passes = 1
-    while bound >> (passes * _DIGIT):
-        passes += 1
-    source = rows
-    for number in range(passes):
-        target = out if (passes - number) & 1 else other
-        _distribute(source, number * _DIGIT, counts, target)
-        source = target
+def _by_halves(rows: I32, bound: int, out: I32) -> None:
+    """Sort rows by the lower half of their bits, then by the upper one."""
+    bits = 0
+    while bound >> bits:
+        bits += 1
+    shift = (bits + 1) // 2
+    mask = (1 << shift) - 1
+    lower, upper = np.zeros(mask + 1, np.int32), np.zeros((bound >> shift) + 1, np.int32)
+    for i in range(len(rows)):
+        lower[rows[i] & mask] += 1
+        upper[rows[i] >> shift] += 1
+    _add_up(lower)
+    _add_up(upper)
+    half_sorted = np.empty(len(rows), np.int32)
+    for i in range(len(rows)):
+        digit = rows[i] & mask
+        half_sorted[lower[digit]] = rows[i]
+        lower[digit] += 1
+    for i in range(len(rows)):
+        digit = half_sorted[i] >> shift
+        out[upper[digit]] = half_sorted[i]
+        upper[digit] += 1
 
 
 @jit
@@ -91,23 +91,23 @@ def _by_buckets(rows: I32, bound: int, out: I32) -> bool:
     counts = np.zeros(1 << bits, np.int32)
     for i in range(len(rows)):
         counts[rows[i] >> shift] += 1
-    begin = crowded = 0
+    crowded = 0
     for bucket in range(len(counts)):
         crowded = max(crowded, counts[bucket])
-        begin, counts[bucket] = begin + counts[bucket], begin
     if crowded > _CROWDED:
         return False
+    _add_up(counts)
     for i in range(len(rows)):
         bucket = rows[i] >> shift
         out[counts[bucket]] = rows[i]
         counts[bucket] += 1
-    _insert(out, out)
+    _insert(out[: len(rows)], out)
     return True
 
 
 @jit
 def sort_rows(rows: I32, bound: int, out: I32) -> None:
-    """Write distinct rows below a bound into `out`, ascending."""
+    """Write distinct rows below a bound into `out`, ascending; it needs room for four more."""
     count = len(rows)
     sorted_to = 1
     while sorted_to < count and rows[sorted_to - 1] < rows[sorted_to]:
@@ -119,5 +119,5 @@ def sort_rows(rows: I32, bound: int, out: I32) -> None:
         _insert(rows, out)
     elif bound <= _SPARSE * count:
         _read_marks(rows, bound, out)
-    elif not _by_buckets(rows, bound, out):
-        _by_digits(rows, bound, out)
+    elif count > _BUCKETED or not _by_buckets(rows, bound, out):
+        _by_halves(rows, bound, out)

@@ -113,8 +113,11 @@ def match_event_live(
             points, texts = encoded
             if prepared.texts.read(texts):
                 return _match_prepared(view, prepared, points)
-    options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "texts": view.reads_texts}
-    return match_one_live(view, encode_one(event, space, **options))
+    texts = view.reads_texts
+    points = encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan, texts=texts)
+    if prepared.texts is None:
+        return _match_prepared(view, prepared, points)
+    return match_one_live(view, points)
 
 
 def _match_prepared(view: View, prepared: _Prepared, points: F64) -> I32:

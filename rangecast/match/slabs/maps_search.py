@@ -79,8 +79,7 @@ def _list_left(arrays: Maps, group: int, masks: U64, word: int, words: int, left
     Returns the word to go on with, and how many are listed.
     """
     at, mine, listed = pointers(arrays), pointer(masks, 0), pointer(left, 0)
-    own = np.empty(_WORDS + 4, np.int64)
-    some = pointer(own, 0)
+    some = np.empty(_WORDS + 4, np.int64)
     count = ZERO
     while word < words and count <= _LISTED:
         used = np.uint64(0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from rangecast.kernels.ahead import must_wait
 from rangecast.kernels.arrays import I32, I64, AnyArray, readonly
-from rangecast.kernels.bundle import Bundle, edited, opened
+from rangecast.kernels.bundle import Bundle, edited, integers_at, opened
 from rangecast.kernels.jit import direct, jit, jit_single
 from rangecast.kernels.object_list import listed
 from rangecast.kernels.ordering import sort_rows
@@ -50,7 +50,7 @@ def _merge(rows: I32, ascending: int, arrival: I64, out: I32) -> None:
         else:
             late[b] = row
             b += 1
-    sorted_first = np.empty(early, np.int32)
+    sorted_first = np.empty(early + 4, np.int32)
     sort_rows(first, ascending, sorted_first)
     late = late[np.argsort(arrival[late])]
     a = b = 0
@@ -65,7 +65,7 @@ def _merge(rows: I32, ascending: int, arrival: I64, out: I32) -> None:
 
 @jit
 def _in_order(order: _Order, rows: I32) -> I32:
-    out = np.empty(len(rows), np.int32)
+    out = np.empty(len(rows) + 4, np.int32)
     last = -1
     for row in rows:
         last = max(last, row)
@@ -73,7 +73,7 @@ def _in_order(order: _Order, rows: I32) -> I32:
         sort_rows(rows, last + 1, out)
     else:
         _merge(rows, order.ascending, order.arrival, out)
-    return out
+    return out[: len(rows)]
 
 
 @jit_single
@@ -87,24 +87,35 @@ def _ids_in_order(table: I64, rows: I32) -> Any:
     return listed(_in_order(order, rows), order.ids, order.are_objects != 0)
 
 
-_entries: list[tuple[Any, Any]] = []
+@jit_single
+def _integers_in_order(table: I64, rows: I32) -> I64:
+    order = opened(table, _Order)
+    ids, ordered = integers_at(order.ids), _in_order(order, rows)
+    out = np.empty(len(ordered), np.int64)
+    for i in range(len(ordered)):
+        out[i] = ids[ordered[i]]
+    return out
+
+
+_KERNELS = _rows_in_order, _ids_in_order, _integers_in_order
+_entries: list[tuple[Any, ...]] = []
 """The kernels, once they are compiled."""
 
 
-def _compiled() -> tuple[Any, Any] | None:
+def _compiled() -> tuple[Any, ...] | None:
     """Return the kernels; `None` while another process compiles them."""
     if not _entries:
-        if must_wait("match", _rows_in_order, _ids_in_order):
+        if must_wait("match", *_KERNELS):
             return None
         types = readonly(np.empty(0, np.int64)), np.empty(0, np.int32)
-        _entries.append((direct(_rows_in_order, *types), direct(_ids_in_order, *types)))
+        _entries.append(tuple(direct(kernel, *types) for kernel in _KERNELS))
     return _entries[0]
 
 
 class IdLists:
     """Ids of a set's rows; the rows before `ascending` are in order of arrival."""
 
-    __slots__ = ("_arrival", "_bundle", "ids", "list", "rows_in_order")
+    __slots__ = ("_arrival", "_bundle", "array", "ids", "list", "rows_in_order")
 
     def __init__(self, rows: RowArrays, ascending: int):
         self.ids: AnyArray = rows.ids
@@ -116,6 +127,8 @@ class IdLists:
         """Return rows by arrival."""
         self.list: Callable[[I32], list[Id]] = self._plain_list
         """Return the ids of rows as a list, by arrival."""
+        self.array: Callable[[I32], AnyArray] = self._plain_array
+        """Return the ids of rows by arrival: integers, or objects for text ids."""
         self._take_kernels()
 
     def _take_kernels(self) -> bool:
@@ -125,6 +138,8 @@ class IdLists:
             return False
         table = self._bundle.table
         self.rows_in_order, self.list = partial(entries[0], table), partial(entries[1], table)
+        if not self.ids.dtype.hasobject:
+            self.array = partial(entries[2], table)
         return True
 
     def _plain_order(self, rows: I32) -> I32:
@@ -139,6 +154,5 @@ class IdLists:
         ids: list[Id] = self.ids.take(self._plain_order(rows)).tolist()
         return ids
 
-    def array(self, rows: I32) -> AnyArray:
-        """Return the ids of rows by arrival: integers, or objects for text ids."""
+    def _plain_array(self, rows: I32) -> AnyArray:
         return self.ids.take(self.rows_in_order(rows))
