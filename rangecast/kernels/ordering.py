@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels.arrays import I32
-from rangecast.kernels.bits import ZERO, bits_set, list_bits, lowest_bit
+from rangecast.kernels.bits import ZERO, bits_set, lowest_bit
 from rangecast.kernels.jit import jit
 
 _INSERTED = 24
@@ -59,8 +59,11 @@ def _read_marks(rows: I32, bound: int, out: I32) -> None:
         for ahead in range(4):
             out[filled + ahead] = first + lowest_bit(mask)
             mask &= mask - np.uint64(1)
-        if mask:
-            list_bits(mask, first, out, filled + 4)
+        filled += 4
+        while mask:
+            out[filled] = first + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            filled += 1
         filled = end
 
 

@@ -113,8 +113,8 @@ def match_event_live(
             points, texts = encoded
             if prepared.texts.read(texts):
                 return _match_prepared(view, prepared, points)
-    texts = view.reads_texts
-    points = encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan, texts=texts)
+    options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "texts": view.reads_texts}
+    points = encode_one(event, space, **options)
     if prepared.texts is None:
         return _match_prepared(view, prepared, points)
     return match_one_live(view, points)
