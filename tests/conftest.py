@@ -74,6 +74,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_when)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one process run all tests of a file: they share fixtures and compiled kernels."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByGroupOrFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return super()._split_scope(nodeid).partition("::")[0]
+
+    return ByGroupOrFile(config, log)
+
+
 def _when(item: pytest.Item) -> int:
     """Where a test comes: those that take long begin first, so that all processes end together."""
     marks = {mark.name for mark in item.iter_markers()}

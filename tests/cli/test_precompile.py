@@ -17,7 +17,7 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True)
 def thawed():
-    """The kernels that were loaded with the tests are found, too (`tests/conftest.py`)."""
+    """Find kernels that were loaded with the tests, too (`tests/conftest.py`)."""
     gc.unfreeze()
     yield
     gc.freeze()
