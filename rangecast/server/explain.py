@@ -34,8 +34,9 @@ from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.json_text import within_depth
 from rangecast.server.log.base import Log
 from rangecast.server.state.edits import EVENTS, events_of
-from rangecast.server.state.entries import SpaceEntry, Version
+from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.space_index import SpaceIndex
+from rangecast.server.state.versions.version import Version
 
 MAX_EXAMINED = 100_000
 """Subscriptions, or past events, that are examined."""

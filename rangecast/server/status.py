@@ -12,7 +12,6 @@ from typing import Any
 from rangecast.server.core import Core
 from rangecast.server.links.broker_runner import TENANT
 from rangecast.server.service import Service
-from rangecast.server.state.edits import NEVER
 
 
 def listeners(core: Core, tenant: str | None) -> int:
@@ -29,10 +28,9 @@ def subscriptions(core: Core, tenant: str | None) -> int:
     registry = core.registry
     spaces = [space for space in list(registry.spaces.values()) if tenant in (None, space.tenant)]
     tails = sum(
-        version.died == NEVER
+        consumer.versions.live_count
         for consumer in list(registry.consumers.values())
         if consumer.is_session and tenant in (None, consumer.tenant)
-        for version in consumer.versions
     )
     return sum(len(space.live) for space in spaces) - tails
 

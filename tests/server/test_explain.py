@@ -13,8 +13,9 @@ from rangecast.model.encoding.events import encode_event
 from rangecast.model.explain import explain_match
 from rangecast.model.filters.filter import Filter
 from rangecast.server import explain
-from rangecast.server.state.entries import Change, SpaceEntry, Version
+from rangecast.server.state.entries import Change, SpaceEntry
 from rangecast.server.state.space_index import SpaceIndex
+from rangecast.server.state.versions.version import Version
 from rangecast.workloads import generate
 from tests.support.server.serving import Client, T, run, serving
 
@@ -39,7 +40,7 @@ def index() -> SpaceIndex:
         f"more-{at}": text for at, text in enumerate(MORE)
     }
     for number, (name, text) in enumerate(texts.items()):
-        entry.live[name] = Version(number, name, text, -1, number + 2)
+        entry.live.add(Version(number, name, text, -1, number + 2))
     made.apply([Change(entry, [one]) for one in entry.live.values()])
     return made
 

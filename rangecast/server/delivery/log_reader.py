@@ -85,8 +85,8 @@ class Reader:
             after = gap.upto
         space = self._source.space
         if self._history is None or self._history.engine.space is not space:
-            self._history = History(space)
-        self._history.add_versions(self._consumer.versions)
+            self._history = History(space, self._consumer.versions)
+        self._history.add_versions()
         batch = self._read_after(after, durable, limit)
         if gap is None:
             return batch

@@ -34,8 +34,9 @@ from rangecast.server.links.journal import SOURCE, ServerJournal
 from rangecast.server.pipeline.apply import WrittenRequest
 from rangecast.server.pipeline.commands import Edits, Events, PublishedEvents
 from rangecast.server.state.edits import DeleteConsumer, EventsHead, PutConsumer
-from rangecast.server.state.entries import SpaceEntry, Version
+from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.registry import RequestError
+from rangecast.server.state.versions.version import Version
 
 TENANT = "default"
 """Tenant of the linked space."""

@@ -5,7 +5,7 @@ group.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rangecast.errors import DuplicateIdError, RangecastError, UnknownIdError, abbreviate
@@ -42,8 +42,8 @@ from rangecast.server.state.edits import (
     PutToken,
     StopConsumer,
 )
-from rangecast.server.state.entries import Version
 from rangecast.server.state.registry import Name, Registry, RequestError
+from rangecast.server.state.versions.live import Origin
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ONLY_NEW = "new"
@@ -250,13 +250,14 @@ class Admission:
         self, tenant: str, label: str, keys: Sequence[tuple[str, str, str]]
     ) -> list[int | None]:
         """Return the seqs of the edits that put these keys; `None` for missing ones."""
-        live, mine, versions = self._live(tenant, label), self._subscriptions, list[int | None]()
+        origin, mine = self._origins(tenant, label), self._subscriptions
+        versions: list[int | None] = []
         for key in keys:
             if key in mine:
                 put = mine[key]
                 versions.append(None if put is None else put[0])
                 continue
-            old = live.get(key[2])
+            old = origin(key[2])
             if old is not None and self._consumers:
                 owner = self._registry.owner(old)
                 if owner is not None and self._consumers.get((tenant, owner.name), "") is None:
@@ -264,16 +265,16 @@ class Admission:
             versions.append(None if old is None else old.born)
         return versions
 
-    def _live(self, tenant: str, label: str) -> Mapping[str, Version | Interest]:
-        """Return the subscriptions or interests as of the start of this group."""
+    def _origins(self, tenant: str, label: str) -> Callable[[str], Origin | Interest | None]:
+        """Return a lookup of subscriptions or interests as of the start of this group."""
         space = self._registry.spaces.get((tenant, label))
         if space is not None:
-            return space.live
+            return space.live.origin
         board_name = tenant, label.partition("/")[2]
         board = self._registry.boards.get(board_name)
         if board is None or board_name in self._boards:
-            return {}  # another board of this name would be a new one
-        return board.live
+            return lambda _: None  # another board of this name would be a new one
+        return board.live.get
 
     def _need_board(self, name: Name) -> None:
         if name not in self._boards:

@@ -12,38 +12,13 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeBoxes
 from rangecast.model.space import Space
 from rangecast.server.state.boards import BoardEntry, Interest, InterestChange
-from rangecast.server.state.edits import NEVER, PutConsumer
-
-NO_CONSUMER = -1
-"""The consumer of a subscription that has none."""
+from rangecast.server.state.edits import PutConsumer
+from rangecast.server.state.versions.live import LiveVersions
+from rangecast.server.state.versions.owned import OwnedVersions
+from rangecast.server.state.versions.version import Gone, Version
 
 NO_WEIGHTS: dict[str, float] = {}
 """Weights of a subscription without any: one object for all of them, never changed."""
-
-
-class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
-    """One version of a subscription, valid from one edit to the next."""
-
-    number: int
-    name: str
-    """Its id as a text, which tells it from others."""
-    filter: str
-    consumer: int
-    born: int
-    """The seq of the edit that made it: events after it are matched with it."""
-    died: int = NEVER
-    score: float = 0.0
-    weights: dict[str, float] = {}
-    expires: int = 0
-    is_integer: bool = False
-    """Whether its id was given as an integer."""
-    track: dict[str, Any] | None = None
-    """Rule of its transitions, which it gets instead of matches."""
-
-    @property
-    def id(self) -> str | int:
-        """Id as it was given: text or integer."""
-        return int(self.name) if self.is_integer else self.name
 
 
 @dataclass(slots=True, eq=False)
@@ -55,20 +30,17 @@ class SpaceEntry:
     number: int
     space: Space
     since: int
-    live: dict[str, Version] = field(default_factory=dict)
+    live: LiveVersions = field(default_factory=LiveVersions)
     next_number: int = 0
     track: dict[str, Any] | None = None
     """Options by which its objects are tracked: see `tracks`."""
-    expiring: dict[str, int] = field(init=False)
+    expiring: dict[str, int] = field(default_factory=dict)
     """Expiry times, by id."""
 
     @property
     def label(self) -> str:
         """Label, distinct from that of a board with the same name."""
         return self.name
-
-    def __post_init__(self) -> None:
-        self.expiring = {name: live.expires for name, live in self.live.items() if live.expires}
 
 
 class DeadLetter(msgspec.Struct, array_like=True):
@@ -98,7 +70,7 @@ class Consumer:
     """Subscriptions per message at most, highest scores first; 0: all."""
     now_from: int = 0
     """Events before this seq are matched with the subscriptions that lived at it."""
-    versions: list[Version] = field(default_factory=list)
+    versions: OwnedVersions = field(init=False)
     """All that it has had, as far as the log still has events for them; by birth."""
     stopped: str = ""
     """Why its push delivery has stopped."""
@@ -112,6 +84,10 @@ class Consumer:
     """Messages per second at most, highest scores first; 0: all."""
     policy: dict[str, Any] | None = None
     """Delivery policy of its transitions, over all of its subscriptions."""
+
+    def __post_init__(self) -> None:
+        live = self.source.live if isinstance(self.source, SpaceEntry) else LiveVersions()
+        self.versions = OwnedVersions(live)
 
     @property
     def is_session(self) -> bool:
@@ -184,7 +160,7 @@ class Change:
     entry: SpaceEntry
     put: Sequence[Version] = ()
     """New, or replacing an earlier one with the same number."""
-    gone: Version | None = None
+    gone: Gone | None = None
     read: Read = None
     space: Space | None = None
     """The space itself has changed: all is made anew."""

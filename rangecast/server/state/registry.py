@@ -39,7 +39,6 @@ from rangecast.server.state.edits import (
     StopConsumer,
 )
 from rangecast.server.state.entries import (
-    NO_CONSUMER,
     NO_WEIGHTS,
     AnyChange,
     Change,
@@ -50,9 +49,10 @@ from rangecast.server.state.entries import (
     Read,
     SpaceEntry,
     Token,
-    Version,
 )
 from rangecast.server.state.retained import RetainedBytes
+from rangecast.server.state.versions.live import Origin
+from rangecast.server.state.versions.version import NO_CONSUMER, Gone, Version
 
 MAX_EPOCHS = 1_000
 """Epochs of the log that are remembered; positions of older ones count as lost."""
@@ -132,7 +132,7 @@ class Registry:
             raise RequestError(404, f"no consumer {abbreviate(name)}: {did_you_mean(name, mine)}")
         return consumer
 
-    def owner(self, version: Version | Interest) -> Consumer | None:
+    def owner(self, version: Version | Origin | Interest) -> Consumer | None:
         """Return the consumer of a subscription or interest."""
         return None if version.consumer == NO_CONSUMER else self.numbered[version.consumer]
 
@@ -155,7 +155,7 @@ class Registry:
                 yield self._subscribe([edit], seq)
             case DeleteSubscription():
                 entry = self.spaces[edit.tenant, edit.space]
-                yield self._unsubscribe(entry, entry.live[edit.name], seq)
+                yield self._unsubscribe(entry, edit.name, seq)
             case PutSpace():
                 yield from self._put_space(edit, seq)
             case PutConsumer():
@@ -196,9 +196,11 @@ class Registry:
 
     def _delete_consumer(self, edit: DeleteConsumer, seq: int) -> Iterator[AnyChange]:
         gone = self.consumers.pop((edit.tenant, edit.name))
-        for version in [live for live in gone.versions if live.died == NEVER]:
-            assert isinstance(gone.source, SpaceEntry)
-            yield self._unsubscribe(gone.source, version, seq)
+        for version in gone.versions:
+            if version.died == NEVER:
+                assert isinstance(gone.source, SpaceEntry)
+                yield self._unsubscribe(gone.source, version.name, seq)
+        gone.versions.forget(seq)
         for interest in [live for live in gone.interests if live.died == NEVER]:
             assert isinstance(gone.source, BoardEntry)
             yield self._end_interest(gone.source, interest, seq)
@@ -251,16 +253,13 @@ class Registry:
             consumer: self.consumers.get((tenant, consumer))
             for consumer in {e.consumer for e in edits}
         }
-        live, expiring, before = entry.live, entry.expiring, entry.next_number
+        live, expiring, first_number = entry.live, entry.expiring, entry.next_number
         put: list[Version] = []
         for seq, edit in enumerate(edits, first):
-            old, owner = live.get(edit.name), consumers[edit.consumer]
-            if old is None:
-                number = entry.next_number
-                entry.next_number += 1
-            else:
-                number, old.died = old.number, seq
-            new = live[edit.name] = Version(
+            old, owner = live.number(edit.name), consumers[edit.consumer]
+            number, before = (entry.next_number, -1) if old is None else (old, live.place(old))
+            former = NO_CONSUMER if old is None else live.consumer(old)
+            new = Version(
                 number,
                 edit.name,
                 edit.filter,
@@ -273,22 +272,39 @@ class Registry:
                 edit.is_integer,
                 edit.track,
             )
+            place = live.add(new)
+            if old is None:
+                entry.next_number += 1
+            else:
+                self._end(entry, former, before, seq)
             put.append(new)
             if edit.expires:
                 expiring[edit.name] = edit.expires
             elif old is not None:
                 expiring.pop(edit.name, None)
             if owner is not None:
-                owner.versions.append(new)
-        self.counts[tenant] = self.counts.get(tenant, 0) + entry.next_number - before
+                owner.versions.append(place, seq)
+        self.counts[tenant] = self.counts.get(tenant, 0) + entry.next_number - first_number
         return Change(entry, put, read=read)
 
-    def _unsubscribe(self, entry: SpaceEntry, version: Version, seq: int) -> Change:
-        version.died = seq
-        del entry.live[version.name]
-        entry.expiring.pop(version.name, None)
+    def _unsubscribe(self, entry: SpaceEntry, name: str, seq: int) -> Change:
+        live = entry.live
+        number = live.number(name)
+        assert number is not None
+        place = live.place(number)
+        live.remove(name)
+        self._end(entry, live.consumer(number), place, seq)
+        entry.expiring.pop(name, None)
         self.counts[entry.tenant] -= 1
-        return Change(entry, gone=version)
+        return Change(entry, gone=Gone(number, name, seq))
+
+    def _end(self, entry: SpaceEntry, consumer: int, place: int, seq: int) -> None:
+        """End a version: its consumer keeps it while the log has events for it."""
+        owner = None if consumer == NO_CONSUMER else self.numbered[consumer]
+        if owner is None:
+            entry.live.release(place)
+        else:
+            owner.versions.end(place, seq)
 
     def _put_space(self, edit: PutSpace, seq: int) -> Iterator[Change]:
         old = self.spaces.get((edit.tenant, edit.name))
@@ -344,7 +360,7 @@ class Registry:
         self.retained.forget(first)
         self.epochs = self.epochs[sum(epoch.first < first for epoch in self.epochs[1:]) :]
         for consumer in list(self.consumers.values()):
-            consumer.versions = [version for version in consumer.versions if version.died > first]
+            consumer.versions.forget(first)
             consumer.interests = [
                 interest for interest in consumer.interests if interest.died > first
             ]

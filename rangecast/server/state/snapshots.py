@@ -1,6 +1,7 @@
 """Snapshots: the state at one seq, so that a start needs only the log after it.
 
-    data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, dedup
+    data/snapshot-<seq>/state.json     spaces, boards, consumers, tokens, dedup
+    data/snapshot-<seq>/versions-<n>.jsonl  subscriptions of a space, in order of birth
     data/snapshot-<seq>/space-<n>/     boxes of a space's subscriptions
     data/snapshot-<seq>/tracks-<n>/    tracked objects of a space
     data/snapshot-<seq>/sums.json      checksums of these files
@@ -13,6 +14,7 @@ beginning, is used instead.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import re
 import shutil
 from collections.abc import Mapping
@@ -34,22 +36,22 @@ from rangecast.server.state.boards import BoardEntry, Interest, PlacedObject
 from rangecast.server.state.dedup import Deduplicator, PreviousRequest
 from rangecast.server.state.edits import NEVER, PutBoard, PutBroker
 from rangecast.server.state.entries import (
-    NO_WEIGHTS,
     Consumer,
     DeadLetter,
     Epoch,
     SpaceEntry,
     Token,
-    Version,
 )
 from rangecast.server.state.registry import Name, Registry
 from rangecast.server.state.retained import RetainedBytes
 from rangecast.server.state.space_index import SpaceIndex
 from rangecast.server.state.tracks.spaces import SavedTracks, SpaceTracks, Tracks
 from rangecast.server.state.tracks.transitions import Derived
+from rangecast.server.state.versions.files import digest_of, read_versions, write_versions
+from rangecast.server.state.versions.version import Version
 from rangecast.track.saved import load_tracker, save_tracker
 
-VERSION = 1
+VERSION = 2
 """Format version of a snapshot."""
 _STATE, _SUMS = "state.json", "sums.json"
 KEPT = 2
@@ -65,7 +67,6 @@ class _Space(msgspec.Struct, array_like=True):
     number: int
     since: int
     next_number: int
-    live: list[Version]
     track: dict[str, Any] | None = None
     pending: list[Derived] = []
     """Transitions not yet in the log."""
@@ -152,7 +153,6 @@ class SnapshotState:
             [
                 _Space(
                     *_fields(space),
-                    live=[msgspec.structs.replace(v) for v in space.live.values()],
                     track=space.track,
                     pending=self._pending(space.number),
                     notices=self._notices(space.number),
@@ -171,7 +171,7 @@ class SnapshotState:
                     consumer.on_gap,
                     consumer.max_per_event,
                     consumer.now_from,
-                    [msgspec.structs.replace(v) for v in consumer.versions if v.died != NEVER],
+                    consumer.versions.ended(),
                     consumer.stopped,
                     list(consumer.dead_letters.values()),
                     consumer.moved,
@@ -194,6 +194,7 @@ class SnapshotState:
             list(registry.epochs),
             dict(deduplicator.marks),
         )
+        self._versions = {entry.number: entry.live.values() for entry in registry.spaces.values()}
         self._boxes = [
             (index.entry.number, index.engine.boxes(), index.engine.space)
             for index in indexes.values()
@@ -214,12 +215,15 @@ class SnapshotState:
             partial.mkdir(mode=FOLDER)
             for number, boxes, space in self._boxes:
                 save_boxes(partial / f"space-{number}", boxes, space)
+            for number, versions in self._versions.items():
+                write_versions(partial / _versions_name(number), versions)
             write_bytes(partial / _STATE, msgspec.json.encode(self.state))
             for number, saved in self._tracks.items():
                 save_tracker(partial / f"tracks-{number}", saved.tracker, overwrite=False)
             names = [_STATE, *(f"space-{number}/{MANIFEST}" for number, _, _ in self._boxes)]
             names += [f"tracks-{number}/{MANIFEST}" for number in self._tracks]
-            sums = {name: _digest((partial / name).read_bytes()) for name in names}
+            names += map(_versions_name, self._versions)
+            sums = {name: digest_of(partial / name) for name in names}
             write_bytes(partial / _SUMS, msgspec.json.encode(sums))
             tighten(partial)
             sync_folder(partial)
@@ -277,22 +281,16 @@ def state_of(path: Path) -> State:
         raise SnapshotError(f"{path}: can't be read: {error}") from None
 
 
-def registry_of(state: State, spaces: Mapping[Name, Space]) -> Registry:
-    """Return the subscriptions of some spaces, and their consumers."""
-    registry, owned = Registry(), dict[int, list[Version]]()
+def registry_of(state: State, path: Path, spaces: Mapping[Name, Space]) -> Registry:
+    """Return the subscriptions of some spaces of a snapshot, and their consumers."""
+    registry, items = Registry(), list[_Space]()
     for name, space in spaces.items():
         registry.spaces[name] = SpaceEntry(*name, len(registry.spaces), space, 0)
     for item in state.spaces:
         if (entry := registry.spaces.get((item.tenant, item.name))) is None:
             continue
-        live = {version.name: version for version in item.live}
-        new = SpaceEntry(
-            item.tenant, item.name, entry.number, entry.space, item.since, live, item.next_number
-        )
-        registry.spaces[item.tenant, item.name] = new
-        registry.counts[item.tenant] = registry.counts.get(item.tenant, 0) + len(live)
-        for version in item.live:
-            owned.setdefault(version.consumer, []).append(version)
+        entry.since, entry.next_number = item.since, item.next_number
+        items.append(item)
     registry.numbered = [None] * state.consumer_count
     for given in state.consumers:
         if given.source in registry.spaces:
@@ -303,11 +301,31 @@ def registry_of(state: State, spaces: Mapping[Name, Space]) -> Registry:
                 registry.spaces[given.source],
                 given.since,
                 given.cursor,
-                versions=owned.get(given.number, []),
             )
             registry.consumers[given.tenant, given.name] = consumer
             registry.numbered[given.number] = consumer
+    for item in items:
+        _restore_versions(registry, registry.spaces[item.tenant, item.name], path, item, [])
     return registry
+
+
+def _restore_versions(
+    registry: Registry, entry: SpaceEntry, path: Path, item: _Space, ended: list[Version]
+) -> None:
+    """Read the current versions of a space; put them and those that have ended into place."""
+    current = read_versions(path / _versions_name(item.number))
+    ended.sort(key=lambda version: version.born)
+    for version in heapq.merge(current, ended, key=lambda version: version.born):
+        place = entry.live.restore(version)
+        if version.expires and version.died == NEVER:
+            entry.expiring[version.name] = version.expires
+        if (owner := registry.owner(version)) is not None:
+            owner.versions.append(place, version.born, version.died)
+    registry.counts[entry.tenant] = registry.counts.get(entry.tenant, 0) + len(entry.live)
+
+
+def _versions_name(space: int) -> str:
+    return f"versions-{space}.jsonl"
 
 
 Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator, Tracks]
@@ -343,7 +361,7 @@ def _check_sums(path: Path, text: bytes) -> None:
     except msgspec.DecodeError:
         raise SnapshotError(f"{path}: {_SUMS} is damaged") from None
     for name, expected in (sums or {_STATE: ""}).items():
-        digest = _digest(text if name == _STATE else (path / name).read_bytes())
+        digest = _digest(text) if name == _STATE else digest_of(path / name)
         if digest != expected:
             raise SnapshotError(f"{path}: {name} is damaged")
 
@@ -375,31 +393,17 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
     tracks = Tracks()
     registry, deduplicator = Registry(), Deduplicator()
     indexes: dict[int, SpaceIndex] = {}
-    owned: dict[int, list[Version]] = {}
     for item in state.spaces:
         space = loaded[f"space-{item.number}"].space
-        live = {version.name: version for version in item.live}
-        for version in item.live:
-            version.weights = version.weights or NO_WEIGHTS
-        entry = SpaceEntry(
+        registry.spaces[item.tenant, item.name] = SpaceEntry(
             item.tenant,
             item.name,
             item.number,
             space,
             item.since,
-            live,
-            item.next_number,
-            item.track,
+            next_number=item.next_number,
+            track=item.track,
         )
-        if item.track is not None:
-            tracker = load_tracker(path / f"tracks-{item.number}")
-            saved = SavedTracks(tracker, item.pending, item.notices)
-            tracks.spaces[item.number] = SpaceTracks.restored(entry, saved)
-        registry.spaces[item.tenant, item.name] = entry
-        registry.counts[item.tenant] = registry.counts.get(item.tenant, 0) + len(live)
-        indexes[item.number] = SpaceIndex(entry)
-        for version in item.live:
-            owned.setdefault(version.consumer, []).append(version)
     interests: dict[int, list[Interest]] = {}
     for shelved in state.boards:
         board = _board_entry(shelved)
@@ -409,6 +413,7 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
             interests.setdefault(interest.consumer, []).append(interest)
     registry.space_count = 1 + max((item.number for item in state.spaces), default=-1)
     registry.numbered = [None] * state.consumer_count
+    ended: dict[tuple[str, str], list[Version]] = {}
     for given in state.consumers:
         consumer = Consumer(
             given.tenant,
@@ -421,7 +426,6 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
             given.on_gap,
             given.max_per_event,
             given.now_from,
-            sorted(given.dead + owned.get(given.number, []), key=lambda item: item.born),
             given.stopped,
             {dead_letter.seq: dead_letter for dead_letter in given.dead_letters},
             given.moved,
@@ -431,6 +435,15 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
         )
         registry.consumers[given.tenant, given.name] = consumer
         registry.numbered[given.number] = consumer
+        ended.setdefault(given.source, []).extend(given.dead)
+    for item in state.spaces:
+        entry = registry.spaces[item.tenant, item.name]
+        _restore_versions(registry, entry, path, item, ended.get((item.tenant, item.name), []))
+        if item.track is not None:
+            tracker = load_tracker(path / f"tracks-{item.number}")
+            saved = SavedTracks(tracker, item.pending, item.notices)
+            tracks.spaces[item.number] = SpaceTracks.restored(entry, saved)
+        indexes[item.number] = SpaceIndex(entry)
     registry.tokens = {token.digest: token for token in state.tokens}
     registry.had_token = state.had_token
     registry.tenants = state.tenants

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple, Self
 
 import msgspec
@@ -21,7 +21,9 @@ from rangecast.model.filters.tentative import TentativeBoxes, TentativeSpace
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.results import Matches
-from rangecast.server.state.entries import NO_CONSUMER, Change, SpaceEntry, Version
+from rangecast.server.state.entries import Change, SpaceEntry
+from rangecast.server.state.versions.owned import OwnedVersions
+from rangecast.server.state.versions.version import NO_CONSUMER, Version
 
 Bounds = tuple[F64, F64, I64]
 """Bounds of all boxes of subscriptions, (boxes, d), and the number of boxes of each."""
@@ -30,6 +32,8 @@ MAX_PAIRS = 1 << 22
 _AT_ONCE, _FEWER = 1 << 28, 8
 """Matches that are in memory at a time if every subscription matches every event: fewer events are
 matched together then, and still fewer while they have many matches."""
+_NOTED = 1024
+"""Subscriptions that are noted together when a space is loaded."""
 _MIN_EVENTS, _DENSE_EVENTS = 512, 16
 _encode = msgspec.json.Encoder().encode
 
@@ -58,7 +62,9 @@ class SpaceIndex:
         """By number."""
         self.ids: list[Id] = []
         """By number."""
-        self._note(entry.live.values())
+        versions = iter(entry.live.values())
+        while some := list(islice(versions, _NOTED)):
+            self._note(some)
 
     def match(self, points: F64, device: DeviceCopies | None = None) -> BatchMatches:
         """Return the subscriptions that match each point."""
@@ -223,32 +229,36 @@ def version_boxes(
 class History:
     """All versions of a consumer's subscriptions, to match past events with those of their time."""
 
-    def __init__(self, space: Space):
+    def __init__(self, space: Space, owned: OwnedVersions):
         self.engine = Engine(space)
-        self._versions: list[Version] = []
+        self._owned = owned
+        self._places: I64 = np.zeros(0, np.int64)
         self._ids: list[Id] = []
         self._numbers: I64 = np.zeros(0, np.int64)
         self._scores: F64 = np.zeros(0)
         self._born: I64 = np.zeros(0, np.int64)
         self._last = -1
 
-    def add_versions(self, versions: Sequence[Version]) -> None:
-        """Add new versions, in order of birth."""
-        fresh = [
-            version for version in versions if version.born > self._last and version.track is None
-        ]
+    def add_versions(self) -> None:
+        """Add the versions that the consumer has had since."""
+        places: list[int] = []
+        fresh: list[Version] = []
+        for place, version in self._owned.since(self._last):
+            self._last = version.born
+            if version.track is None:  # others get transitions
+                places.append(place)
+                fresh.append(version)
         if not fresh:
             return
-        space, begin = self.engine.space, len(self._versions)
+        space, begin = self.engine.space, len(self._places)
         bounds = bounds_of([edit.filter for edit in fresh], space)
         numbers = range(begin, begin + len(fresh))
         self.engine.subscribe_many(version_boxes(space, fresh, bounds, numbers))
-        self._versions += fresh
         self._ids += [edit.id for edit in fresh]
-        self._numbers = np.array([version.number for version in self._versions], np.int64)
-        self._scores = np.array([version.score for version in self._versions])
-        self._born = np.array([version.born for version in self._versions], np.int64)
-        self._last = fresh[-1].born
+        self._places = np.append(self._places, places)
+        self._numbers = np.append(self._numbers, [version.number for version in fresh])
+        self._scores = np.append(self._scores, [version.score for version in fresh])
+        self._born = np.append(self._born, [version.born for version in fresh])
 
     def match(
         self, points: F64, seqs: I64, now_from: int = 0, best: int = 0
@@ -258,7 +268,7 @@ class History:
 
         Events before `now_from` are matched with the subscriptions that were live at that seq.
         """
-        if not self._versions:
+        if not len(self._places):
             return
         for first, some in matched_in_pieces(self.engine, points):
             for index, ids, score in self._alive(some, seqs[first:], now_from, best):
@@ -268,7 +278,7 @@ class History:
         self, matches: Matches, seqs: I64, now_from: int, best: int
     ) -> Iterator[tuple[int, bytes, float]]:
         events, rows = BatchMatches.of(matches)
-        died = np.array([version.died for version in self._versions], np.int64)
+        died = self._owned.died(self._places)
         at = np.maximum(seqs[events], now_from)
         alive = (self._born[rows] < at) & (at < died[rows])
         rows, events = rows[alive], events[alive]

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rangecast.errors import RangecastError
@@ -268,7 +269,7 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
         registry, deduplicator = service.core.registry, service.core.deduplicator
         entry = registry.space(T, "s")
         return (
-            dict(entry.live),
+            [msgspec.structs.astuple(version) for version in entry.live.values()],
             dict(entry.expiring),
             entry.next_number,
             entry.space.vocabularies,

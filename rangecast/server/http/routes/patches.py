@@ -22,8 +22,8 @@ from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW, ChangedError
 from rangecast.server.state.edits import PutSubscription
-from rangecast.server.state.entries import Version
 from rangecast.server.state.registry import Registry, RequestError
+from rangecast.server.state.versions.version import Version
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 _ATTEMPTS = 20

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
@@ -30,9 +31,10 @@ from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSpace, PutSubscription
-from rangecast.server.state.entries import SpaceEntry, Version
+from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.registry import RequestError
 from rangecast.server.state.tracks.options import check_rule_of, check_track, space_and_track
+from rangecast.server.state.versions.version import Version
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 PAGE = 1000
@@ -136,23 +138,22 @@ async def list_subscriptions(
     def work() -> bytes:
         # A subscription that is replaced keeps its number, and its place in the dict.
         tails = {consumer.number for consumer in list(consumers.values()) if consumer.is_session}
-        wanted = [
-            subscription
-            for subscription in list(entry.live.values())
-            if subscription.consumer not in tails
-        ]
-        count = len(wanted)
-        wanted = [subscription for subscription in wanted if subscription.number >= first]
+        wanted, owners = entry.live.numbers()
+        is_listed = ~np.isin(owners, list(tails))
+        count = int(np.count_nonzero(is_listed))
+        is_listed &= wanted >= first
         if number is not None:
-            wanted = [subscription for subscription in wanted if subscription.consumer == number]
+            is_listed &= owners == number
+        wanted = wanted[is_listed]
         if text:
-            wanted = [
-                subscription
-                for subscription in wanted
+            hits = [
+                subscription.number
+                for subscription in entry.live.values()
                 if text in f"{subscription.name}\n{subscription.filter}".casefold()
             ]
-        page = wanted[:limit]
-        more = str(page[-1].number) if len(wanted) > limit else None
+            wanted = np.intersect1d(wanted, hits)
+        page = entry.live.at(wanted[:limit])
+        more = str(wanted[limit - 1]) if len(wanted) > limit else None
         items = [shown(request, subscription) for subscription in page]
         return msgspec.json.encode({"items": items, "next": more, "count": count})
 

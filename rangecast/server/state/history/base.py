@@ -74,12 +74,12 @@ class Bases:
         for seq in sorted((seq for seq in paths if seq <= upto), reverse=True):
             path = paths[seq]
             if path is None:
-                return 0, registry_of(_EMPTY, spaces)
+                return 0, registry_of(_EMPTY, Path(), spaces)
             try:
                 state = state_of(path)
                 if state.seq != seq or not self._is_ours(state):
                     raise SnapshotError(f"{path}: belongs to another history")
-                return seq, registry_of(state, spaces)
+                return seq, registry_of(state, path, spaces)
             except SnapshotError as error:
                 logger.warning("%s; an earlier state is used", error)
                 self._damaged.add(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +12,11 @@ from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.space import Space
 from rangecast.server.log.base import Unit
 from rangecast.server.state.edits import NEVER
-from rangecast.server.state.entries import SpaceEntry, Version
+from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.history.base import changes_of
 from rangecast.server.state.registry import Registry
 from rangecast.server.state.space_index import Bounds, SpaceIndex, bounds_of
+from rangecast.server.state.versions.version import Version
 
 MAX_ENDED = 1_000_000
 """Versions that have ended and stay, unless there are more live ones: then as many as these."""
@@ -41,7 +43,13 @@ class SpaceVersions:
         self.first = self.seq = seq
         """The seqs from the first one to this one can be asked about."""
         self._entry, self._registry = entry, registry
-        self._versions = sorted(entry.live.values(), key=lambda version: version.born)
+        self._versions = list(entry.live.values())
+        self._died = array("q", [NEVER] * len(self._versions))
+        """By version, the seq of the edit that ended it."""
+        self._rows: dict[int, int] = {}
+        """By number, the row of the current version."""
+        for row, version in enumerate(self._versions):
+            self._rows[version.number] = row
         self._definition = entry.space.definition()
         self._clear()
 
@@ -60,7 +68,6 @@ class SpaceVersions:
     def _refresh(self) -> None:
         """Update the arrays after edits."""
         self._born = np.array([version.born for version in self._versions], np.int64)
-        self._died = np.array([version.died for version in self._versions], np.int64)
         self._expires = np.array([version.expires or NEVER for version in self._versions], np.int64)
         more = len(self._versions) - len(self._starts)
         self._starts = np.append(self._starts, np.full(more, -1, np.int64))
@@ -79,7 +86,14 @@ class SpaceVersions:
     def take(self, unit: Unit) -> None:
         """Apply the next unit of the log."""
         for change in changes_of(self._registry, unit):
-            self._versions += change.put
+            if change.gone is not None:
+                self._died[self._rows.pop(change.gone.number)] = change.gone.died
+            for version in change.put:
+                if (old := self._rows.get(version.number)) is not None:
+                    self._died[old] = version.born
+                self._rows[version.number] = len(self._versions)
+                self._versions.append(version)
+                self._died.append(NEVER)
             self._is_fresh = False
         self.seq = unit.last
 
@@ -89,9 +103,16 @@ class SpaceVersions:
         max_ended = max(MAX_ENDED, live)
         if len(self._versions) - live <= _SLACK * max_ended:
             return
-        ends = sorted(version.died for version in self._versions if version.died != NEVER)
+        ends = sorted(died for died in self._died if died != NEVER)
         self.first = ends[-max_ended - 1]
-        self._versions = [version for version in self._versions if version.died > self.first]
+        stay = [row for row, died in enumerate(self._died) if died > self.first]
+        self._versions = [self._versions[row] for row in stay]
+        self._died = array("q", [self._died[row] for row in stay])
+        self._rows = {
+            version.number: row
+            for row, version in enumerate(self._versions)
+            if self._died[row] == NEVER
+        }
         self._registry.forget(self.first)
         self._clear()
 
@@ -105,7 +126,7 @@ class SpaceVersions:
         """
         if not self._is_fresh:
             self._refresh()
-        live = (self._born <= seq) & (seq < self._died)
+        live = (self._born <= seq) & (seq < np.array(self._died, np.int64))
         if expired_at is not None:
             live &= self._expires > expired_at
         for index in self._indexes:

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from rangecast.model.sets.members import Id
-from rangecast.server.state.entries import ConsumerPolicy, Version
+from rangecast.server.state.entries import ConsumerPolicy
 from rangecast.server.state.tracks.options import kinds_of, policy_of
 from rangecast.server.state.tracks.transitions import Derived
+from rangecast.server.state.versions.version import Version
 from rangecast.track.delivery.notifications import Notification
 from rangecast.track.delivery.notifier import Notifier
 from rangecast.track.moments import moment_of

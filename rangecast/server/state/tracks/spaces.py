@@ -31,12 +31,13 @@ from rangecast.server.encoding import (
 from rangecast.server.log.base import Unit
 from rangecast.server.state.boards import InterestChange
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
-from rangecast.server.state.entries import NO_CONSUMER, AnyChange, Change, SpaceEntry, Version
+from rangecast.server.state.entries import AnyChange, Change, SpaceEntry
 from rangecast.server.state.registry import Registry
 from rangecast.server.state.space_index import bounds_of, version_boxes
 from rangecast.server.state.tracks.notices import Notices, SavedNotices
 from rangecast.server.state.tracks.options import kinds_of, rule_of, track_columns, tracker_of
 from rangecast.server.state.tracks.transitions import Derived, transitions_head, transitions_of
+from rangecast.server.state.versions.version import NO_CONSUMER, Version
 from rangecast.track.moments import moment_of
 from rangecast.track.rules import Rule
 from rangecast.track.saved import TrackerState
@@ -135,9 +136,9 @@ class SpaceTracks:
         if change.space is not None:
             self._restore(self.tracker.saved(), change.space)
             return []
-        gone = [change.gone] if change.gone is not None else []
-        gone += [version for version in change.put if version.track is None]
-        removed = [version.number for version in gone if version.number in self._versions]
+        gone = [] if change.gone is None else [change.gone.number]
+        gone += [version.number for version in change.put if version.track is None]
+        removed = [number for number in gone if number in self._versions]
         put = [version for version in change.put if version.track is not None]
         if not removed and not put:
             return []

@@ -1,0 +1,7 @@
+"""Versions of subscriptions, packed: a million of them take a tenth of their size as objects.
+
+packed    records in compressed blocks, each under the place at which it was added
+version   one version of a subscription
+live      the current versions of a space: names -> numbers -> places
+owned     all versions of a consumer that the log still has events for: their places
+"""
