@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError, did_you_mean
 from rangecast.kernels.arrays import F64, I32
+from rangecast.kernels.progress import report_compiling
 from rangecast.model.boxes import id_array
 from rangecast.model.display import ROWS, counted, html_table
 from rangecast.model.sets.members import Id, Members
@@ -49,7 +50,6 @@ from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.notify.base import BoardOptions, MessageColumns
 from rangecast.notify.choose import board_engine
-from rangecast.notify.compiling import warn_before_compiling
 from rangecast.notify.interest_set import InterestSet
 from rangecast.notify.messages import Messages
 from rangecast.notify.new_interests import NewInterests, Regions
@@ -118,7 +118,7 @@ class Board(InterestSet):
             epsilon,
             sketch,
         )
-        warn_before_compiling()
+        report_compiling()
         super().__init__(board_engine(options))
         self.space = space
         self.upper_bound_attribute = upper_bound_attribute

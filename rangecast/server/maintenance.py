@@ -21,6 +21,8 @@ SNAPSHOT_AFTER = 100_000
 """Edits after which a snapshot is written, so that a start is quick."""
 _PAUSE = 0.5
 _libc = ctypes.CDLL(None)
+_EDITS_BETWEEN = 10_000
+"""Edits after which freed memory is returned to the system."""
 _AGAIN = 30.0
 """Seconds after which a snapshot that could not be written is tried again."""
 
@@ -42,8 +44,8 @@ class Maintenance:
         self._ending = threading.Event()
         self._no_snapshot_until = 0.0
         """After one has failed, by the monotonic clock."""
-        self._rebuilds = 0
-        """Rebuilds of indexes so far, when memory was last released."""
+        self._released = 0, 0, 0
+        """Work that leaves freed memory behind, when memory was last released."""
         self._thread = threading.Thread(target=self._run, name="rangecast-maintenance", daemon=True)
 
     def start(self) -> None:
@@ -108,14 +110,16 @@ class Maintenance:
                 core.pipeline.submit(Edits([AdvanceTracks(entry.tenant, entry.name, moment)]))
 
     def _release_memory(self) -> None:
-        """Return freed memory to the system, if indexes were rebuilt since the last time.
+        """Return freed memory to the system after rebuilds, snapshots and many edits.
 
-        glibc keeps the blocks that a rebuild and the requests before it used: a fifth to a third of
-        the memory of a server after many edits.
+        glibc keeps the blocks that these used: a third of the memory of a server after a million
+        edits.
         """
-        rebuilds = sum(index.engine.rebuild_count for index in list(self._core.indexes.values()))
-        if rebuilds != self._rebuilds:
-            self._rebuilds = rebuilds
+        core = self._core
+        rebuilds = sum(index.engine.rebuild_count for index in list(core.indexes.values()))
+        work = rebuilds, core.snapshot_seq, core.pipeline.matching.edits // _EDITS_BETWEEN
+        if work != self._released:
+            self._released = work
             if hasattr(_libc, "malloc_trim"):
                 _libc.malloc_trim(0)
 

@@ -19,8 +19,10 @@ from pyspark import daemon
 import rangecast.match.choose
 import rangecast.spark.steps.prepared
 import rangecast.spark.steps.query  # noqa: F401
+from rangecast.kernels.progress import report_compiling
 
 if __name__ == "__main__":
+    report_compiling()
     gc.collect()
     gc.freeze()
     daemon.manager()

@@ -314,8 +314,28 @@ def test_a_board_from_an_empty_cache_says_at_once_what_it_waits_for(tmp_path):
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
         line = process.stderr.readline()
         process.kill()  # compiling takes half a minute
-    assert "compiling kernels of boards" in line
-    assert "rangecast precompile notify" in line
+    assert "compiling kernels" in line
+    assert "rangecast.notify" in line
+    assert "rangecast precompile" in line
+
+
+TEXTS = """
+from rangecast import Engine, Number, Space, Text
+
+engine = Engine(Space([Text("title"), Number("price")]))
+engine.subscribe("a", "words(title) has 'red' and price > 3")
+print(engine.match({"title": "a red bike", "price": 4.0}))
+"""
+
+
+def test_a_set_with_texts_from_an_empty_cache_says_what_is_compiled(tmp_path):
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "RANGECAST_COMPILE": ""}
+    command = [sys.executable, "-c", TEXTS]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        process.kill()  # compiling takes a minute
+    assert "compiling kernels" in line
+    assert "rangecast precompile" in line
 
 
 def test_no_process_is_started_where_kernels_could_not_be_kept_or_must_come_first(monkeypatch):

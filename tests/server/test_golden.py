@@ -79,9 +79,9 @@ def rejection_of_what_is_left_alone(data: Path) -> str:
 
 def test_a_snapshot_of_a_newer_format_is_left_alone(data: Path) -> None:
     path, state = state_of(data)
-    write_state(path, json.dumps({"version": 2, "other": state}))
+    write_state(path, json.dumps({"version": 3, "other": state}))
     rejection = rejection_of_what_is_left_alone(data)
-    assert "has format version 2; this version of rangecast reads 1" in rejection
+    assert "has format version 3; this version of rangecast reads 1 and 2" in rejection
     assert "use the version that wrote it" in rejection
 
 

@@ -59,7 +59,7 @@ def compiling(*, quiet: bool) -> Iterator[Compiling]:
             console.print(_COMPILING)
 
     logging.getLogger(
-        "rangecast.notify.compiling"
+        "rangecast.kernels.progress"
     ).disabled = True  # the command reports it instead
     with noticing(report_compiling) as listener:
         yield listener

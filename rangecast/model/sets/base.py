@@ -87,8 +87,11 @@ class SubscriptionSet(MemberSet):
     """Base class of the sets over a space; copies share nothing."""
 
     def __init__(self, space: Space, noun: str = "subscription"):
+        from rangecast.kernels.progress import report_compiling  # clients load no kernels
+
         self.space = as_space(space)
         self._members = Members(noun)
+        report_compiling()
 
     def __repr__(self) -> str:
         return f"<{self._said()}>"

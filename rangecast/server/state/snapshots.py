@@ -51,8 +51,8 @@ from rangecast.server.state.versions.files import digest_of, read_versions, writ
 from rangecast.server.state.versions.version import Version
 from rangecast.track.saved import load_tracker, save_tracker
 
-VERSION = 2
-"""Format version of a snapshot."""
+VERSION, READABLE = 2, (1, 2)
+"""Format version of a snapshot, and those that can be read."""
 _STATE, _SUMS = "state.json", "sums.json"
 KEPT = 2
 """Snapshots that stay: the newest, and one before it."""
@@ -67,6 +67,8 @@ class _Space(msgspec.Struct, array_like=True):
     number: int
     since: int
     next_number: int
+    live: list[Version]
+    """Subscriptions in format version 1; since then they have a file of their own."""
     track: dict[str, Any] | None = None
     pending: list[Derived] = []
     """Transitions not yet in the log."""
@@ -153,6 +155,7 @@ class SnapshotState:
             [
                 _Space(
                     *_fields(space),
+                    live=[],
                     track=space.track,
                     pending=self._pending(space.number),
                     notices=self._notices(space.number),
@@ -313,15 +316,21 @@ def _restore_versions(
     registry: Registry, entry: SpaceEntry, path: Path, item: _Space, ended: list[Version]
 ) -> None:
     """Read the current versions of a space; put them and those that have ended into place."""
-    current = read_versions(path / _versions_name(item.number))
-    ended.sort(key=lambda version: version.born)
-    for version in heapq.merge(current, ended, key=lambda version: version.born):
+    file = path / _versions_name(item.number)
+    others = sorted(item.live + ended, key=_born)
+    current = read_versions(file) if file.exists() else iter(())
+    by_birth = heapq.merge(current, others, key=_born) if others else current
+    for version in by_birth:
         place = entry.live.restore(version)
         if version.expires and version.died == NEVER:
             entry.expiring[version.name] = version.expires
         if (owner := registry.owner(version)) is not None:
             owner.versions.append(place, version.born, version.died)
     registry.counts[entry.tenant] = registry.counts.get(entry.tenant, 0) + len(entry.live)
+
+
+def _born(version: Version) -> int:
+    return version.born
 
 
 def _versions_name(space: int) -> str:
@@ -465,11 +474,12 @@ def _state(path: Path, text: bytes) -> State:
         written = state.version
     except msgspec.ValidationError:
         written = msgspec.json.decode(text, type=_Version).version
-        if written == VERSION:
+        if written in READABLE:
             raise
-    if written != VERSION:
+    if written not in READABLE:
         raise SnapshotError(
-            f"{path}: has format version {written}; this version of rangecast reads {VERSION}"
+            f"{path}: has format version {written}; this version of rangecast reads "
+            f"{' and '.join(map(str, READABLE))}"
         )
     return state
 

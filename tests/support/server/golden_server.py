@@ -179,7 +179,7 @@ async def told(service: Service) -> dict[str, Any]:
     found["subscriptions"] = [
         [entry.tenant, one.id, one.number, one.filter, one.born, one.score, one.weights]
         for entry in registry.spaces.values()
-        for one in entry.live.values()
+        for one in sorted(entry.live.values(), key=lambda version: version.number)
     ]
     found["spaces"] = [one.space.definition() for one in registry.spaces.values()]
     found["tokens"] = [[one.digest, one.label, one.scopes] for one in registry.tokens.values()]
