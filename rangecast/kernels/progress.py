@@ -12,7 +12,6 @@ import logging
 import sys
 import time
 from functools import cache
-from typing import Any
 
 from numba.core import event
 
@@ -28,18 +27,20 @@ class _Progress(event.Listener):  # type: ignore[misc]
         """Compiling so far, without the kernels that are being compiled."""
         self._began = self._next = 0.0
         self._count = self._depth = 0
+        self._module = ""
+        """Of the kernel that the process waits for; it may compile others, of numba too."""
 
     def on_start(self, event: event.Event) -> None:
         """Log a line if the process has compiled for long enough; kernels may be nested."""
         now = time.perf_counter()
         if not self._depth:
             self._began = now
+            self._module = event.data["dispatcher"].py_func.__module__
         self._depth += 1
         self._count += 1
         seconds = self._seconds + now - self._began
         if seconds >= max(_PATIENCE, self._next):
-            kernel: Any = event.data["dispatcher"].py_func
-            _say(kernel.__module__, self._count, seconds, is_first=not self._next)
+            _say(self._module, self._count, seconds, is_first=not self._next)
             self._next = seconds + _INTERVAL
 
     def on_end(self, _event: event.Event) -> None:
