@@ -443,7 +443,7 @@ class Engine(LiveSet):
             if not number:
                 chosen, why = choose(self.boxes(), self.index)
                 why = why if chosen.startswith(part.index.name) else f"to become {chosen}: {why}"
-            size = f"{len(part.set_rows):,} rows, {part.index.memory:,} bytes"
+            size = f"{part.count:,} rows, {part.index.memory:,} bytes"
             lines.append(f"part {number + 1}: {part.index.name}, {size}; {why}")
             if isinstance(part.index, Selected):
                 lines.append(f"  {part.index.terms}")

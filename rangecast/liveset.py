@@ -48,6 +48,7 @@ from rangecast.model.sets.rowstore import (
     mark_dead,
     no_rows,
     terms_of,
+    with_room_for_deaths,
 )
 from rangecast.model.shapes.verification.candidates import Verifier
 from rangecast.model.space import Space
@@ -55,7 +56,7 @@ from rangecast.model.validation.arguments import score_of, weights_of
 from rangecast.model.validation.inputs import as_boxes, as_filter, as_replacements
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import ranked_part
-from rangecast.rebuilt import Part, Rebuilt, View
+from rangecast.rebuilt import Part, Rebuilt, View, without_own_boxes
 
 _log = logging.getLogger(__name__)
 RECENT = 512
@@ -159,7 +160,8 @@ class LiveSet(SubscriptionSet):
         """Size in bytes of the rows and all indexes, without the ids."""
         view = self._view
         indexes = [p.masked[0][1] if p.masked else p.index for p in view.parts]
-        parts = sum(p.set_rows.nbytes for p in view.parts) + sum(i.memory for i in indexes)
+        numbers = [p.renumbered for p in view.parts if p.renumbered is not None]
+        parts = sum(rows.nbytes for rows in numbers) + sum(i.memory for i in indexes)
         ranking = sum(r.structure.memory for p in view.parts for r in list(p.rankings.values()))
         held = 0 if self._on_device is None else self._on_device.memory
         return view.rows.memory + parts + ranking + held
@@ -343,7 +345,10 @@ class LiveSet(SubscriptionSet):
         rows = old.rows if added is None else added
         count = old.count + (0 if added is None else len(ids))
         dead, edit = np.array(removed, np.int64), old.edit + 1
+        rows = with_room_for_deaths(rows, old.dead, len(dead))
         parts = self._grown(old.parts, rows, count, old.edit)
+        if not old.parts and len(parts) == 1:
+            rows = without_own_boxes(parts[0], rows, count, self.space)
         in_order = old.ascending == old.count and arrivals == count - old.count
         view: View = LiveView(
             rows,
@@ -390,7 +395,7 @@ class LiveSet(SubscriptionSet):
         while len(parts) > FAN:
             last = parts[-FAN:]
             start, end = last[0].start, last[-1].end
-            uneven = len(last[0].set_rows) > FAN * len(last[-1].set_rows)
+            uneven = last[0].count > FAN * last[-1].count
             if end - start > SMALL or uneven or start < self._barrier:
                 break
             parts = (*parts[:-FAN], self._part(rows, start, end, edit))
@@ -406,7 +411,7 @@ class LiveSet(SubscriptionSet):
         # A part beside the first will soon be joined with others: too short a life for a choice.
         index = "slabs" if start and self.index == "auto" else self.index
         structure = begin_selection(boxes_of(rows, live, self.space), index)
-        return IndexPart(structure, live.astype(np.int32), start, end)
+        return IndexPart.of(structure, live.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:
         """Start a rebuild if too many rows are new or dead."""
@@ -443,7 +448,8 @@ class LiveSet(SubscriptionSet):
             base: tuple[Part, ...] = ()
             if self.device is None:  # else there are no parts: only the dead rows go
                 index = build_candidates(boxes, self.index)
-                base = (IndexPart(index, own, 0, len(live)),)
+                base = (IndexPart.of(index, own, 0, len(live)),)
+                rows = without_own_boxes(base[0], rows, len(live), self.space)
             for combine in {kind for part in begun.parts for kind in tuple(part.rankings)}:
                 base[0].rankings[combine] = ranked_part(
                     rows, own, self.space, self.rank_index, combine

@@ -8,9 +8,17 @@ import numpy as np
 
 from rangecast.kernels.arrays import I64
 from rangecast.match.choose import Index
+from rangecast.match.slabs.index import Slabs
 from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.sets.members import Members
-from rangecast.model.sets.rowstore import RowArrays, append, boxes_of, mark_dead
+from rangecast.model.sets.rowstore import (
+    RowArrays,
+    append,
+    boxes_of,
+    mark_dead,
+    with_room_for_deaths,
+    with_source,
+)
 from rangecast.model.shapes.verification.candidates import Verifier
 from rangecast.model.space import Space
 from rangecast.rank.live import RankedPart
@@ -40,6 +48,7 @@ class Rebuilt(NamedTuple):
             rows = append(rows, len(live), boxes, now.rows.arrival[tail], ids)
         died = now.rows.died[np.concatenate([live, tail])]
         dead = np.flatnonzero(died <= now.edit)
+        rows = with_room_for_deaths(rows, 0, len(dead))
         mark_dead(rows, 0, dead, died[dead])
         self.members.forget(rows.ids[dead[dead < len(live)]].tolist())
         added = len(live) + np.flatnonzero(died[len(live) :] > now.edit)
@@ -67,7 +76,19 @@ class Rebuilt(NamedTuple):
         )
 
 
+def without_own_boxes(part: Part, rows: RowArrays, count: int, space: Space) -> RowArrays:
+    """Return the first `count` rows without their boxes if the part has them all.
+
+    Shapes and texts are verified on the set's own boxes.
+    """
+    index = part.index
+    is_all = part.is_whole and part.end == count
+    if not (is_all and isinstance(index, Slabs) and index.has_boxes) or Verifier.of(space):
+        return rows
+    return with_source(rows, count, index)
+
+
 def _shifted(part: Part, shift: int) -> Part:
     rankings = {combine: ranking.shifted(shift) for combine, ranking in [*part.rankings.items()]}
     rows = part.set_rows + np.int32(shift)
-    return IndexPart(part.index, rows, part.start + shift, part.end + shift, rankings)
+    return IndexPart.of(part.index, rows, part.start + shift, part.end + shift, rankings)

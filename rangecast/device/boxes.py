@@ -24,7 +24,7 @@ from rangecast.device.flight import Slot
 from rangecast.device.runtime import DeviceArray, Runtime, upload
 from rangecast.device.source import EVENTS, MAX_FILED, Shape, shape_for
 from rangecast.kernels.arrays import F64, I32, I64, U8, U16, AnyArray, grown, offsets_of, ranges_of
-from rangecast.model.sets.rowstore import RowArrays
+from rangecast.model.sets.rowstore import RowArrays, bounds_of
 
 _SAMPLE = 200_000
 """Boxes whose bounds make the edges."""
@@ -64,6 +64,12 @@ class Terms(NamedTuple):
 def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset()) -> Terms:
     """Return the boxes of some rows, ascending, without the attributes in `free`."""
     bounds = arrays.bounds.arrays
+    if len(rows) and rows[0] < arrays.sourced:
+        assert arrays.source is not None
+        lo, hi, owner = bounds_of(arrays, rows, arrays.source.dimensions)
+        box, axis = np.nonzero((lo != -np.inf) | (hi != np.inf))
+        per_box, counts = np.bincount(box, minlength=len(lo)), np.bincount(owner)
+        return Terms(rows, counts, per_box, axis.astype(np.uint16), lo[box, axis], hi[box, axis])
     whole = len(rows) and rows[-1] - rows[0] == len(rows) - 1
     if whole:  # slices, not copies
         counts = np.diff(bounds.first_box[rows[0] : rows[-1] + 2])
@@ -73,7 +79,7 @@ def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset
         given = bounds.axis[terms], bounds.lo[terms], bounds.hi[terms]
     else:
         counts = bounds.first_box[rows + 1] - bounds.first_box[rows]
-        some = ranges_of(bounds.first_box[rows], counts)
+        some = ranges_of(bounds.first_box[rows].astype(np.int64), counts.astype(np.int64))
         per_box = bounds.first_term[some + 1] - bounds.first_term[some]
         each = ranges_of(bounds.first_term[some], per_box)
         given = bounds.axis[each], bounds.lo[each], bounds.hi[each]

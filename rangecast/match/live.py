@@ -336,7 +336,7 @@ def _without_dead(view: View, part: Part) -> Index:
         counted, index = 0, part.index
     dead = part.own_rows(view.rows.deaths[counted : view.dead])
     if len(dead):
-        index = without(index, dead, len(part.set_rows))
+        index = without(index, dead, part.count)
     part.masked[:] = [(view.dead, index)]
     return index
 

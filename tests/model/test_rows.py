@@ -11,6 +11,7 @@ from rangecast.model.sets.rowstore import (
     boxes_of,
     mark_dead,
     no_rows,
+    with_room_for_deaths,
 )
 from rangecast.model.space import Space
 from tests.support import strategies
@@ -100,6 +101,7 @@ def test_rows_that_died_have_a_bit_which_growing_keeps():
         count += len(lo)
         alive = sorted(set(range(count)) - dead)
         dying = rng.permutation(alive)[:5]
+        rows = with_room_for_deaths(rows, len(dead), len(dying))
         mark_dead(rows, len(dead), dying, edit)
         dead |= set(dying.tolist())
         bits = np.unpackbits(rows.dead_bits, bitorder="little")[:count]

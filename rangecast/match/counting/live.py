@@ -49,7 +49,7 @@ def count_live(view: View, points: F64, space: Space) -> I64:
 
 def _count_part(view: View, part: Part, points: F64, space: Space) -> I64:
     own = part.own_rows(view.rows.deaths[: view.dead])
-    dead = part.set_rows[own].astype(np.int64)
+    dead = own if part.renumbered is None else part.renumbered[own].astype(np.int64)
     counter: PartCounter | None = part.counters[0] if part.counters else None
     if counter is None:
         boxes = boxes_of(view.rows, part.set_rows.astype(np.int64), space)

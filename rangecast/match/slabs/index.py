@@ -39,6 +39,7 @@ from rangecast.kernels.codes import encode_points
 from rangecast.kernels.lanes import TABLE_ROWS, tabulate
 from rangecast.match.result import BUFFER, MatchRows, collect, stream
 from rangecast.match.single_event import ALONE, NO_ROWS, SingleEvent, single_event
+from rangecast.match.slabs.boxes import places_of, read_boxes
 from rangecast.match.slabs.lanes import (
     count_by_event,
     room_for,
@@ -89,6 +90,18 @@ class Slabs:
         other = copy(self)
         other.layout = self.layout.replaced(dead=dead_with(layout, self._by_owner, rows))
         return other
+
+    @property
+    def has_boxes(self) -> bool:
+        """Return whether `bounds_of` has the boxes of all rows, which then have one each."""
+        return not len(self.layout.arrays.earlier)
+
+    def bounds_of(self, rows: I64) -> tuple[F64, F64]:
+        """Return the lower and upper bounds of rows, (rows, d)."""
+        lo, hi = np.empty((len(rows), self.dimensions)), np.empty((len(rows), self.dimensions))
+        places = places_of(self.layout.arrays, self._by_owner, rows)
+        read_boxes(self.layout.table, places, lo, hi)
+        return lo, hi
 
     @property
     def memory(self) -> int:

@@ -7,7 +7,7 @@ type parameters here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -25,8 +25,8 @@ class IndexPart(Generic[MatchIndex, RankPart]):
     """Static index over the rows `start` to `end` (exclusive) that were live when it was built."""
 
     index: MatchIndex
-    set_rows: I32
-    """The set's row of each of its own rows."""
+    renumbered: I32 | None
+    """The set's row of each of its own rows; `None`: the same."""
     start: int
     end: int
     rankings: dict[str | None, RankPart] = field(default_factory=dict)
@@ -38,10 +38,35 @@ class IndexPart(Generic[MatchIndex, RankPart]):
     counters: list[Any] = field(default_factory=list)
     """At most one: what counts matches of its rows, once an answer needed it."""
 
+    @classmethod
+    def of(
+        cls,
+        index: MatchIndex,
+        set_rows: I32,
+        start: int,
+        end: int,
+        rankings: dict[str | None, RankPart] | None = None,
+    ) -> Self:
+        """Return the part of an index over some of the set's rows from `start` to `end`."""
+        is_whole = start == 0 and end == len(set_rows)
+        return cls(index, None if is_whole else set_rows, start, end, rankings or {})
+
     @property
     def is_whole(self) -> bool:
         """Return whether its row numbers equal the set's, so that none need renumbering."""
-        return self.start == 0 and self.end == len(self.set_rows)
+        return self.renumbered is None
+
+    @property
+    def count(self) -> int:
+        """Return the number of its rows."""
+        return self.end if self.renumbered is None else len(self.renumbered)
+
+    @property
+    def set_rows(self) -> I32:
+        """Return the set's row of each of its own rows."""
+        if self.renumbered is None:
+            return np.arange(self.end, dtype=np.int32)
+        return self.renumbered
 
     def own_rows(self, rows: I32) -> I64:
         """Convert rows of the set to rows of the index, dropping those that it lacks."""

@@ -10,6 +10,9 @@ the edit that removed it. Bounds are stored only for restricted attributes:
     deaths (rows)            removed rows, in the order of removal
     dead_bits (rows / 8)     one bit per row: set once it was removed, at whichever edit
 
+Where an index has the boxes of the first rows, one each, they aren't stored here again: these rows
+have no boxes in `first_box`, and `source` is asked for them.
+
 `arrival` breaks ties: it is the row number, except that a replacement takes that of the row it
 replaces. `died` is the number of the edit that removed the row, `NEVER` while it is live; a reader
 at edit c sees row r iff c < died[r]. If n rows were dead then, they are deaths[:n]. A row whose bit
@@ -24,11 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U8, U16, AnyArray
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
@@ -36,6 +40,8 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 
 NEVER = np.iinfo(np.int64).max
+_MAX_BOXES = np.iinfo(np.int32).max
+"""Boxes of a set, rows that were removed since the last rebuild included."""
 Box = tuple[tuple[int, float, float], ...]
 """A box as a filter holds it: (axis, lo, hi) of each attribute that it mentions."""
 
@@ -44,11 +50,20 @@ Box = tuple[tuple[int, float, float], ...]
 class Bounds(NamedTuple):
     """Sparse boxes of all rows, as kernels read them."""
 
-    first_box: I64
+    first_box: I32
     first_term: I64
     axis: U16
     lo: F64
     hi: F64
+
+
+class BoxSource(Protocol):
+    """An index that has the boxes of the first rows of a set, one each."""
+
+    dimensions: int
+
+    def bounds_of(self, rows: I64) -> tuple[F64, F64]:
+        """Return the lower and upper bounds of rows, (rows, d)."""
 
 
 class RowArrays(NamedTuple):
@@ -62,11 +77,15 @@ class RowArrays(NamedTuple):
     dead_bits: U8
     ids: AnyArray
     weights: F64 | None
+    source: BoxSource | None = None
+    sourced: int = 0
+    """Rows before this one have their boxes in `source`."""
 
     @property
     def memory(self) -> int:
         """Size of the arrays in bytes, without the texts of ids."""
-        return self.bounds.memory + sum(array.nbytes for array in self[1:] if array is not None)
+        arrays = [array for array in self if isinstance(array, np.ndarray)]
+        return self.bounds.memory + sum(array.nbytes for array in arrays)
 
 
 def no_rows() -> RowArrays:
@@ -74,7 +93,7 @@ def no_rows() -> RowArrays:
     return RowArrays(
         bounds=Bundle(
             Bounds(
-                first_box=np.zeros(1, np.int64),
+                first_box=np.zeros(1, np.int32),
                 first_term=np.zeros(1, np.int64),
                 axis=np.zeros(0, np.uint16),
                 lo=np.zeros(0),
@@ -89,6 +108,12 @@ def no_rows() -> RowArrays:
         ids=np.zeros(0, np.int64),
         weights=None,
     )
+
+
+def with_source(rows: RowArrays, count: int, source: BoxSource) -> RowArrays:
+    """Return the arrays of the first `count` rows, whose boxes an index has."""
+    bounds = no_rows().bounds.arrays._replace(first_box=np.zeros(count + 1, np.int32))
+    return rows._replace(bounds=Bundle(bounds), source=source, sourced=count)
 
 
 def append(
@@ -168,6 +193,11 @@ def mark_dead(rows: RowArrays, earlier: int, dead: I64, edit: int | I64) -> None
     np.bitwise_or.at(rows.dead_bits, dead >> 3, bits)
 
 
+def with_room_for_deaths(rows: RowArrays, earlier: int, more: int) -> RowArrays:
+    """Return arrays with room for more removed rows, of which there are few as a rule."""
+    return rows._replace(deaths=_grown(rows.deaths, earlier, more))
+
+
 def _with_room(
     rows: RowArrays,
     count: int,
@@ -195,8 +225,13 @@ def _with_room(
         and terms + new_terms <= len(bounds.lo)
     ):
         return rows
+    if boxes + new_boxes > _MAX_BOXES:
+        raise UsageError(
+            f"a set can have at most {_MAX_BOXES:,} boxes; given: {boxes + new_boxes:,}\n"
+            "  hint: divide it into several sets"
+        )
     scores = _grown(rows.scores, count, new_rows)
-    return RowArrays(
+    return rows._replace(
         bounds=Bundle(
             Bounds(
                 first_box=_grown(bounds.first_box, count + 1, new_rows),
@@ -209,7 +244,6 @@ def _with_room(
         scores=scores,
         arrival=_grown(rows.arrival, count, new_rows),
         died=_grown(rows.died, count, new_rows),
-        deaths=_grown(rows.deaths, count, new_rows),
         dead_bits=_grown(
             rows.dead_bits, len(rows.dead_bits), -(-len(scores) // 8) - len(rows.dead_bits)
         ),
@@ -237,13 +271,33 @@ def _spread(table: I64, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
 def bounds_of(rows: RowArrays, wanted: I64, dimensions: int) -> tuple[F64, F64, I32]:
     """Return the boxes of the wanted rows: lower and upper bounds, and the index of their row."""
     first = rows.bounds.arrays.first_box
-    count = int((first[wanted + 1] - first[wanted]).sum())
+    stored = wanted[wanted >= rows.sourced] if rows.sourced else wanted
+    count = int((first[stored + 1] - first[stored]).sum())
     lo, hi = np.empty((count, dimensions)), np.empty((count, dimensions))
     owner = np.empty(count, np.int32)
-    _spread(rows.bounds.table, wanted, lo, hi, owner)
+    _spread(rows.bounds.table, stored, lo, hi, owner)
+    if len(stored) < len(wanted):
+        lo, hi, owner = _joined(rows, wanted, lo, hi)
     for array in (lo, hi, owner):
         array.flags.writeable = False
     return lo, hi, owner
+
+
+def _joined(rows: RowArrays, wanted: I64, lo: F64, hi: F64) -> tuple[F64, F64, I32]:
+    """Return the boxes of rows with those of the source; `lo` and `hi` are of the others."""
+    assert rows.source is not None
+    first, is_sourced = rows.bounds.arrays.first_box, wanted < rows.sourced
+    sourced = rows.source.bounds_of(wanted[is_sourced])
+    owner = np.arange(len(wanted), dtype=np.int32)
+    if is_sourced.all():
+        return *sourced, owner
+    counts = np.where(is_sourced, 1, first[wanted + 1] - first[wanted])
+    owner = np.repeat(owner, counts)
+    is_sourced = is_sourced[owner]
+    all_lo, all_hi = np.empty((len(owner), lo.shape[1])), np.empty((len(owner), lo.shape[1]))
+    all_lo[is_sourced], all_hi[is_sourced] = sourced
+    all_lo[~is_sourced], all_hi[~is_sourced] = lo, hi
+    return all_lo, all_hi, owner
 
 
 def boxes_of(rows: RowArrays, wanted: I64, space: Space) -> Boxes:
@@ -262,6 +316,11 @@ def boxes_of(rows: RowArrays, wanted: I64, space: Space) -> Boxes:
 
 def terms_of(rows: RowArrays, row: int) -> list[Box]:
     """Return the boxes of one row in the sparse form of filters."""
+    if row < rows.sourced:
+        assert rows.source is not None
+        lo, hi = (ends[0].tolist() for ends in rows.source.bounds_of(np.array([row])))
+        ends = enumerate(zip(lo, hi, strict=True))
+        return [tuple((axis, *pair) for axis, pair in ends if pair != (-np.inf, np.inf))]
     bounds = rows.bounds.arrays
     first = bounds.first_term[bounds.first_box[row] : bounds.first_box[row + 1] + 1].tolist()
     return [

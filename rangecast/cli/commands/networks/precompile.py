@@ -123,6 +123,7 @@ def _match(made: Workload) -> None:
         for _ in range(2):
             engine.match_points(points)
             engine.match_points(points[:1])[0]
+            engine.boxes()
             some = boxes.take(range(2))
             engine.unsubscribe_many(some.ids.to_pylist())
             engine.subscribe_many(some)
