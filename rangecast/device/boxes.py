@@ -72,14 +72,15 @@ def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset
         return Terms(rows, counts, per_box, axis.astype(np.uint16), lo[box, axis], hi[box, axis])
     whole = len(rows) and rows[-1] - rows[0] == len(rows) - 1
     if whole:  # slices, not copies
-        counts = np.diff(bounds.first_box[rows[0] : rows[-1] + 2])
+        counts = np.diff(bounds.first_box[rows[0] : rows[-1] + 2]).astype(np.int64)
         boxes = slice(bounds.first_box[rows[0]], bounds.first_box[rows[-1] + 1])
         per_box = np.diff(bounds.first_term[boxes.start : boxes.stop + 1])
         terms = slice(bounds.first_term[boxes.start], bounds.first_term[boxes.stop])
         given = bounds.axis[terms], bounds.lo[terms], bounds.hi[terms]
     else:
-        counts = bounds.first_box[rows + 1] - bounds.first_box[rows]
-        some = ranges_of(bounds.first_box[rows].astype(np.int64), counts.astype(np.int64))
+        first = bounds.first_box[rows].astype(np.int64)
+        counts = bounds.first_box[rows + 1] - first
+        some = ranges_of(first, counts)
         per_box = bounds.first_term[some + 1] - bounds.first_term[some]
         each = ranges_of(bounds.first_term[some], per_box)
         given = bounds.axis[each], bounds.lo[each], bounds.hi[each]
