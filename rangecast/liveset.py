@@ -135,8 +135,7 @@ class LiveSet(SubscriptionSet):
 
     def boxes(self, first: int | None = None) -> Boxes:
         """Return the live subscriptions in order of arrival: all, or only the first `first`."""
-        view = self._view
-        return boxes_of(view.rows, view.live()[:first], self.space)
+        return boxes_of_view(self._view, self.space, first)
 
     @property
     def id_type(self) -> pa.DataType | None:
@@ -484,6 +483,11 @@ class LiveSet(SubscriptionSet):
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+
+def boxes_of_view(view: View, space: Space, first: int | None = None) -> Boxes:
+    """Return the subscriptions that are live in a view, in order of arrival."""
+    return boxes_of(view.rows, view.live()[:first], space)
 
 
 def _restored(kind: type[LiveSet], space: Space, options: dict[str, Any], boxes: Boxes) -> LiveSet:

@@ -27,6 +27,7 @@ import msgspec
 
 from rangecast.engine import Engine
 from rangecast.errors import SnapshotError
+from rangecast.liveset import boxes_of_view
 from rangecast.model.io.durable import sync_folder, write_bytes
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
@@ -198,8 +199,8 @@ class SnapshotState:
             dict(deduplicator.marks),
         )
         self._versions = {entry.number: entry.live.values() for entry in registry.spaces.values()}
-        self._boxes = [
-            (index.entry.number, index.engine.boxes(), index.engine.space)
+        self._views = [
+            (index.entry.number, index.engine._view, index.engine.space)
             for index in indexes.values()
         ]
 
@@ -216,14 +217,14 @@ class SnapshotState:
         shutil.rmtree(partial, ignore_errors=True)
         try:
             partial.mkdir(mode=FOLDER)
-            for number, boxes, space in self._boxes:
-                save_boxes(partial / f"space-{number}", boxes, space)
+            for number, view, space in self._views:
+                save_boxes(partial / f"space-{number}", boxes_of_view(view, space), space)
             for number, versions in self._versions.items():
                 write_versions(partial / _versions_name(number), versions)
             write_bytes(partial / _STATE, msgspec.json.encode(self.state))
             for number, saved in self._tracks.items():
                 save_tracker(partial / f"tracks-{number}", saved.tracker, overwrite=False)
-            names = [_STATE, *(f"space-{number}/{MANIFEST}" for number, _, _ in self._boxes)]
+            names = [_STATE, *(f"space-{number}/{MANIFEST}" for number, _, _ in self._views)]
             names += [f"tracks-{number}/{MANIFEST}" for number in self._tracks]
             names += map(_versions_name, self._versions)
             sums = {name: digest_of(partial / name) for name in names}
