@@ -27,6 +27,10 @@ _FILTER = "filter"
 _DROPPED = "_rangecast_heights"
 _HEIGHTS = "heights_or_measures"
 """Metric of the notes: geometries with heights or measures, which are dropped."""
+_HAS_HEIGHTS = (
+    "a geometry with heights or measures, which are not compared; notes=Observation() of "
+    "filters_of_geometries drops and counts them"
+)
 _NESTED = {2: "polygon", 3: "multipolygon"}
 
 
@@ -44,10 +48,11 @@ def filters_of_geometries(
     space           a space with a location or a point
     geometry        the column of polygons: WKB, WKT, GeoJSON or the nested lists of GeoArrow
     place           the attribute of the polygons; default: the only one of the space
-    notes           receives `heights_or_measures`, the number of geometries whose Z or M values
-                    are dropped, when the first action on the result has ended
+    notes           drops Z and M values, and receives `heights_or_measures`, the number of
+                    geometries that have any, when the first action on the result has ended
 
-    An invalid geometry becomes a filter that is rejected with the reason.
+    An invalid geometry becomes a filter that is rejected with the reason; so does one with Z or M
+    values, if there are no notes.
     """
     require_columns(subscriptions, [geometry], "subscriptions")
     name = name_text(_place(space, place))
@@ -55,7 +60,7 @@ def filters_of_geometries(
     others = [column for column in subscriptions.columns if column not in (geometry, _FILTER)]
     schema = subscriptions.select(*others).schema.add(_FILTER, StringType())
     schema = schema.add(_DROPPED, BooleanType())
-    has_filter = _FILTER in subscriptions.columns
+    has_filter, dropping = _FILTER in subscriptions.columns, notes is not None
 
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -63,7 +68,8 @@ def filters_of_geometries(
             filters = batch.column(_FILTER).to_pylist() if has_filter else [None] * len(batch)
             for value, more in zip(batch.column(geometry).to_pylist(), filters, strict=True):
                 read = GeometryText.of(value, kind)
-                text = f"within({name}, '{read.text}')"
+                text = _HAS_HEIGHTS if read.has_heights and not dropping else read.text
+                text = f"within({name}, '{text}')"
                 texts.append(f"{text} and ({more})" if more else text)
                 dropped.append(read.has_heights)
             columns = [batch.column(column) for column in others]

@@ -187,6 +187,9 @@ def test_columns_of_geometries_on_spark(spark, tmp_path):
         ).collect()
         assert [row["id"] for row in some] == [one for one, _ in rows]
         assert notes.get == {"heights_or_measures": dropped}
+        high = spark.createDataFrame([rows[1]], ["id", "geometry"])
+        with pytest.raises(RangecastError, match=r"subscription 'high'(.|\n)*with heights or meas"):
+            match(given, filters_of_geometries(high, space), space)
     bad = spark.createDataFrame([("a", b"\x01\x07"), ("b", None)], ["id", "geometry"])
     with pytest.raises(RangecastError, match="not WKB"):
         match(given, filters_of_geometries(bad.limit(1), space), space).collect()
