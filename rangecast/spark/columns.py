@@ -90,6 +90,18 @@ def reject_unknown_events(
             )
 
 
+def reject_case_variants(names: Iterable[str], where: str) -> None:
+    """Reject names that differ by case alone, which most readers take for one."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise UsageError(
+                f"{where}: the columns {other!r} and {name!r} differ by case alone\n"
+                "  hint: rename one, or leave it out of `keep`"
+            )
+
+
 def reject_dots(names: Iterable[str]) -> None:
     """Reject column names that Spark can't pass to a Python worker."""
     for name in names:
@@ -183,10 +195,25 @@ def as_spark_ids(ids: pa.Array) -> pa.Array:
 
 
 def arrow_schema(columns: StructType) -> pa.Schema:
-    """Return the Arrow schema of columns in files, with timestamps in UTC."""
+    """Return the Arrow schema of columns in files, with timestamps in UTC.
+
+    Nested fields may be null, as they are where the whole value is null.
+    """
     # Before Spark 4.3 there is no such argument, and UTC is what it does.
     zone: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(columns, **zone)
+    fields = to_arrow_schema(columns, **zone)
+    return pa.schema([field.with_type(nullable(field.type)) for field in fields])
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """Return a type whose nested fields may be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(nullable(kind.value_type))
+    return kind
 
 
 def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> StructType:
@@ -201,12 +228,16 @@ def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> S
             raise UsageError(
                 f"column {name!r} can't be kept: the result already has a column of that name"
             )
+    names = [*taken, *dict.fromkeys(keep)]
+    has_variants = len({name.lower() for name in names}) < len(names)
+    if has_variants and data.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+        reject_case_variants(names, "the result")
     reject_dots(keep)
     kept = StructType([data.schema[name] for name in dict.fromkeys(keep)])
     for column in kept:
         try:
             arrow_schema(StructType([column]))
-        except PySparkTypeError:
+        except (PySparkTypeError, ValueError):  # ValueError: lists and maps of void
             raise UsageError(
                 f"column {column.name!r} of events has the type {column.dataType.simpleString()}, "
                 "which can't be kept\n  expected: a type that Spark hands to Python workers\n"

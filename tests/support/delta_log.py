@@ -33,12 +33,15 @@ def delta_rows(path: str | Path) -> list[dict[str, Any]]:
     return others
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose moments are written alike, whatever zone a reader gives them in."""
-    return {
-        name: value.timestamp() if hasattr(value, "timestamp") else value
-        for name, value in row.items()
-    }
+def _plain(value: Any) -> Any:
+    """Return a value in which moments and maps are alike, in whatever form a reader gives them."""
+    if hasattr(value, "timestamp"):
+        return value.timestamp()
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        value = dict(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _read(path: str | Path) -> list[dict[str, Any]]:

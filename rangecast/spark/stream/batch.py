@@ -42,8 +42,16 @@ from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ship
 from rangecast.spark.steps.filter import PassThroughQuery
 from rangecast.spark.steps.query import EventQuery
-from rangecast.spark.stream.sets import Subscriptions
-from rangecast.spark.stream.sinks.base import Batch, Commit, Counts, FileSink, Sink, no_commit
+from rangecast.spark.stream.sets import FixedSet, Subscriptions
+from rangecast.spark.stream.sinks.base import (
+    MOMENTS,
+    Batch,
+    Commit,
+    Counts,
+    FileSink,
+    Sink,
+    no_commit,
+)
 from rangecast.spark.stream.sinks.written import REPORT, AnswerWriter, collected
 from rangecast.spark.stream.steps import AnswerStep, FilterStep, is_good
 
@@ -115,6 +123,10 @@ class BatchRunner:
         if not flag("ignore_unknown", self.ignore_unknown):
             self._reject_unknown(events)
         self._rejected_edits += self._refresh()
+        if sum(len(step.sets) for step in self.steps) > 1:
+            for set_ in self._sets():
+                if isinstance(set_.base, FixedSet):
+                    set_.base.read_once(self.closing)
         for step in self.steps:
             self.closing.callback(step.release)
             ready, _ = step.ready(session, step.subscriptions.latest())
@@ -345,7 +357,8 @@ def _with_whole_row(events: DataFrame) -> DataFrame:
 
 
 def _as_json(events: DataFrame) -> Column:
-    return F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN)))
+    values = F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN))
+    return F.to_json(values, MOMENTS)
 
 
 def _rejected_rows(

@@ -20,6 +20,7 @@ from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
 from rangecast.spark.steps.match import match
+from rangecast.spark.stream.sinks.base import MOMENTS
 from rangecast.spark.stream.steps import is_good
 
 _DAY_SECONDS = 86_400
@@ -53,7 +54,7 @@ def backfill(
         )
     position = F.monotonically_increasing_id().cast("string")
     named = F.coalesce(F.col("id").cast("string"), position) if "id" in events.columns else position
-    row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
+    row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)), MOMENTS)
     moment = F.lit(None).cast("timestamp") if time is None else _moment(events, time)
     unread = F.lit(None) if time is None else F.col(f"`{time}`")
     unread = F.when(moment.isNull() & (F.trim(unread.cast("string")) != ""), unread.cast("string"))

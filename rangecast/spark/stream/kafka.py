@@ -20,9 +20,10 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
+from rangecast.spark.stream.json_rows import TEXT, json_values
 from rangecast.spark.stream.pipeline.toml_file import takes
 from rangecast.spark.stream.sinks.base import MOMENTS, Batch, Commit, Sink, SinkTable, no_commit
-from rangecast.spark.stream.sinks.column_types import SHAPES, reject_types
+from rangecast.spark.stream.sinks.column_types import UNWRITABLE, reject_map_keys, reject_types
 from rangecast.spark.stream.sources import (
     Options,
     ReadRows,
@@ -114,7 +115,8 @@ class Topic(Sink):
                 f"  expected: one of {', '.join(columns.names)}\n"
                 "  hint: take another key; pairs (output = 'rows') have a subscription"
             )
-        reject_types(columns, SHAPES, self.name)
+        reject_types(columns, UNWRITABLE, self.name)
+        reject_map_keys(columns, self.name)
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         messages = messages_of_rows(rows, self._key, batch)
@@ -154,14 +156,11 @@ def events_of_messages(messages: DataFrame, schema: StructType, *, named: bool =
     `named`: one without an id is named topic/partition/offset.
     """
     kinds: dict[str, DataType] = {"id": StringType()}
-    kinds |= {field.name: field.dataType for field in schema} | {BROKEN: StringType()}
+    kinds |= {field.name: field.dataType for field in schema}
     whole = StructType([StructField(name, kind) for name, kind in kinds.items()])
-    text = F.col("value").cast("string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
-    event = F.from_json(text, whole, options)
-    rows = messages.select("topic", "partition", "offset", text.alias("_text"), event.alias("_e"))
-    columns = {name: F.col(f"_e.`{name}`") for name in whole.names}
-    columns[BROKEN] = F.when(F.col("_text").isNull(), "(no value)").otherwise(columns[BROKEN])
+    text = F.col("value").cast("string").alias(TEXT)
+    rows, columns = json_values(messages.select("topic", "partition", "offset", text), whole)
+    columns[BROKEN] = F.when(F.col(TEXT).isNull(), "(no value)").otherwise(columns[BROKEN])
     if named and whole["id"].dataType == StringType():
         position = F.concat_ws("/", "topic", "partition", "offset")
         columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), position))
@@ -174,22 +173,17 @@ def edits_of_messages(messages: DataFrame, *, integer_ids: bool) -> DataFrame:
     The key is the id of a subscription. A value is a JSON object with its filter, and perhaps its
     score; a message without a value removes the subscription.
     """
-    text = F.col("value").cast("string")
-    schema = StructType([StructField(name, StringType()) for name in ("filter", "score", BROKEN)])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
-    rows = messages.select(
-        F.col("key").cast("string").alias("_key"),
-        text.alias("_text"),
-        F.from_json(text, schema, options).alias("_e"),
-    )
+    key, text = F.col("key").cast("string"), F.col("value").cast("string")
+    schema = StructType([StructField(name, StringType()) for name in ("filter", "score")])
+    rows, columns = json_values(messages.select(key.alias("_key"), text.alias(TEXT)), schema)
     id_ = F.col("_key").try_cast("bigint") if integer_ids else F.col("_key")
     broken = F.when(id_.isNull(), F.concat(F.lit("(key) "), F.coalesce("_key", F.lit("none"))))
     return rows.select(
         id_.alias("id"),
-        F.when(F.col("_text").isNull(), "remove").otherwise("upsert").alias("op"),
-        F.col("_e.filter").alias("filter"),
-        F.col("_e.score").alias("score"),
-        F.coalesce(broken, F.col(f"_e.{BROKEN}")).alias(BROKEN),
+        F.when(F.col(TEXT).isNull(), "remove").otherwise("upsert").alias("op"),
+        columns["filter"].alias("filter"),
+        columns["score"].alias("score"),
+        F.coalesce(broken, columns[BROKEN]).alias(BROKEN),
     )
 
 

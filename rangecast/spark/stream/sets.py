@@ -7,10 +7,12 @@ structures of a step over them, and `MergedSet` the summaries that filter events
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import ExitStack
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from rangecast.cover.batch import covered_by
@@ -136,6 +138,11 @@ class FixedSet:
         """Return the set."""
         boxes = self._given
         return LayeredSet(boxes, (), self.space) if isinstance(boxes, Boxes) else boxes
+
+    def read_once(self, closing: ExitStack) -> None:
+        """Let all users of the set have the same rows: a table may change between two reads."""
+        if not isinstance(self._given, Boxes) and not self._given.is_cached:
+            closing.callback(self._given.persist(StorageLevel.DISK_ONLY).unpersist)
 
     def parts(self, version: int) -> tuple[int, list[int]]:
         """Return the only version."""

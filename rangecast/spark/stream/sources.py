@@ -26,8 +26,11 @@ from rangecast.model.attributes.base import NanMeaning
 from rangecast.model.io.files import format_of
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
+from rangecast.spark.stream.json_rows import TEXT, json_values
 from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 
+_NOT_BY_LINE = {"multiline", "encoding", "charset", "mode"}
+"""Options by which Spark's own reader of JSON is needed."""
 _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
 
 
@@ -85,7 +88,12 @@ class Files(ReadRows, tag="files"):
         reader = session.readStream if stream else session.read
         options = {**(_CSV if self.format == "csv" else {}), **self.options}
         schema = self._schema(session, space, keep)
-        frame = reader.format(self.format).schema(schema).options(**options).load(self.path)
+        by_line = self.format == "json" and not {name.lower() for name in options} & _NOT_BY_LINE
+        if by_line:
+            lines = reader.format("text").schema("value string").options(**options).load(self.path)
+            frame = _rows_of_lines(lines, schema, options)
+        else:
+            frame = reader.format(self.format).schema(schema).options(**options).load(self.path)
         return with_columns(frame, self.columns)
 
     def _schema(self, session: SparkSession, space: Space, keep: Sequence[str]) -> StructType:
@@ -114,6 +122,20 @@ class Files(ReadRows, tag="files"):
         if not header:
             raise FileError(f"{path}: is empty; a CSV file starts with a line of column names")
         return header
+
+
+def _rows_of_lines(lines: DataFrame, schema: StructType, options: Options) -> DataFrame:
+    """Return the rows of JSON Lines, with the columns that folders are named by."""
+    folders = [name for name in lines.columns if name != "value"]
+    own = StructType([column for column in schema if column.name not in folders])
+    text = F.ltrim(F.col("value"), F.lit("\ufeff"))
+    written = lines.filter(F.col("value").rlike(r"\S")).select(text.alias(TEXT), *folders)
+    rows, columns = json_values(written, own, options)
+    kinds = {column.name: column.dataType for column in schema if column.name in folders}
+    places = {name: F.col(f"`{name}`").cast(kind) for name, kind in kinds.items()}
+    places |= {name: F.col(f"`{name}`") for name in folders if name not in kinds}
+    selected = {**{name: columns[name] for name in own.names}, **places}
+    return rows.select([column.alias(name) for name, column in selected.items()])
 
 
 class Rate(SourceTable, tag="rate"):

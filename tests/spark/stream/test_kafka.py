@@ -38,6 +38,9 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         ("t", 0, 2, '{"price": "x"}'),
         ("t", 1, 3, "nonsense"),
         ("t", 1, 4, None),
+        ("t", 1, 5, '{"id": "b", "price": 1}{"id": "c"}'),
+        ("t", 1, 6, ""),
+        ("t", 1, 7, "null"),
     ]
     schema = "topic string, partition int, offset bigint, value string"
     messages = spark.createDataFrame(given, schema)
@@ -47,6 +50,9 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         ("t/0/2", "x", None),
         (None, None, "nonsense"),
         (None, None, "(no value)"),
+        ("b", "1", given[4][3]),
+        (None, None, ""),
+        (None, None, "null"),
     ]
     events = events_of_messages(messages, StructType.fromDDL("other int, price string"))
     assert [tuple(row) for row in events.select("id", "other", "price").take(2)] == [

@@ -11,7 +11,9 @@ import pytest
 
 from rangecast.engine import Engine
 from rangecast.errors import FileError, RejectedRowError, SpaceError, UsageError
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
+from rangecast.spark import FixedSet, Folder, MatchStep, run_stream
 from rangecast.spark.stream.history import backfill
 from rangecast.spark.stream.kafka import KafkaSource
 from rangecast.spark.stream.pipeline.pipeline import Pipeline
@@ -232,6 +234,39 @@ def test_a_value_that_doesnt_fit_is_a_rejected_row_also_if_nobody_asks_for_its_c
     assert sorted(row["column"] for row in bad) == ["(all)", "(all)"]
 
 
+LINES = """{"id": 1, "price": 5}
+{"id": 2, "price": 5} trailing
+{"id": 3, "price": 5}{"id": 4, "price": 6}
+
+{"id": 5, "price": 5, "time": null, "more": {"a": [{}], "b": "}"}}  \r
+{"id": 6, "price": "}"}
+{"id": 7, "price": 5, "more": {}}, {"id": 8, "price": 6}
+{'id': 9, 'price': 5, 'more': {}}
+[{"id": 10, "price": 5}]
+null
+"""
+
+
+def test_a_line_that_isnt_one_object_is_a_rejected_row(spark, folder):
+    """Also one that begins with an object: Spark's parser doesn't look at the rest."""
+    (folder / "day=7").mkdir()
+    (folder / "day=7" / "events.json").write_text("\ufeff" + LINES)
+    text = GOOD.replace('"csv"\npath = "events.csv"', '"json"\npath = "events"\nids = "integer"')
+    (folder / "events").mkdir()
+    (folder / "day=7").rename(folder / "events" / "day=7")
+    text = text.replace('type = "match"', 'type = "match"\noutput = "arrays"\nkeep = ["day"]')
+    done = []
+    load(folder, text + '[rejected]\npath = "bad"\n').run(spark, done.append)
+    found = {row["event"]: (row["subscriptions"], row["day"]) for row in rows(folder / "out")}
+    assert found == dict.fromkeys((1, 5, 9), (["cheap", "all"], "7"))
+    lines = LINES.splitlines()
+    bad = {row["data"].rstrip() for row in rows(folder / "bad") if row["column"] == "(all)"}
+    assert bad == {lines[place].rstrip() for place in (1, 2, 6, 8, 9)}
+    (other,) = [row for row in rows(folder / "bad") if row["column"] != "(all)"]
+    assert (other["event"], other["column"], other["value"]) == ("6", "price", "}")
+    assert done[0].events == 9
+
+
 class Growing:
     """A source with one more event each time that it is read, every second one bad."""
 
@@ -272,6 +307,44 @@ def test_a_batch_job_over_a_topic_that_grows_reads_it_once(spark, folder):
     assert not KafkaSource("a:1", "t").is_replayable
     assert Files("events", "csv").is_replayable
     assert not TableSource("delta", "t").is_replayable
+
+
+def test_all_steps_have_the_same_rows_of_a_set_whose_table_grows(spark, folder):
+    reads = folder / "reads"
+
+    def read_all(batches):
+        for _ in batches:
+            with reads.open("a") as known:
+                known.write("x")
+            names = [f"s{number}" for number in range(reads.stat().st_size)]
+            yield pa.record_batch({"id": names, "filter": ["price < 10"] * len(names)})
+
+    growing = spark.range(1, numPartitions=1).mapInArrow(read_all, "id string, filter string")
+    growing.createOrReplaceTempView("growing")
+    text = GOOD.replace('file = "subs.csv"', 'catalog = "growing"') + '[rejected]\npath = "bad"\n'
+    text = text.replace("[[sink]]", '[[step]]\ntype = "cover"\n[[sink]]\ninput = "match"')
+    text += '[[sink]]\ninput = "cover"\ntype = "parquet"\npath = "kept"\n'
+    try:
+        load(folder, text).run(spark)
+    finally:
+        spark.catalog.dropTempView("growing")
+    assert reads.read_text() == "x"
+    assert {row["subscription"] for row in rows(folder / "out")} == {"s0"}
+    assert [row["subscription"] for row in rows(folder / "kept")] == ["s0"]
+    (folder / "none").mkdir()
+    (folder / "none" / "0.csv").write_text("1,5\n")
+    space = Space([Number("price")])
+    set_ = FixedSet(growing, space)
+    events = spark.readStream.schema("id long, price double").csv(str(folder / "none"))
+    steps = [MatchStep(set_, [Folder(folder / name)], name=name) for name in "ab"]
+    done = []
+    run_stream(events, steps, checkpoint=folder / "checkpoint", report=done.append)
+    assert reads.read_text() == "xx"
+    assert [one.steps for one in done] == [{"a": 2, "b": 2}]
+
+
+def rows(folder):
+    return read_committed(folder).to_table().to_pylist()
 
 
 def test_a_batch_job_without_events(spark, folder):

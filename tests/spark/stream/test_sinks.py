@@ -366,6 +366,15 @@ REJECTED = {
         ),
         "the column with an invariant 'event'",
     ),
+    "longest text": (
+        lambda path: (
+            table(path),
+            changed(
+                path, with_metadata("subscription", "__CHAR_VARCHAR_TYPE_STRING", "varchar(2)")
+            ),
+        ),
+        "the column with a longest text 'subscription'",
+    ),
     "column mapping": (
         lambda path: (
             table(path),
@@ -405,6 +414,22 @@ def test_what_isnt_obeyed_is_rejected_by_name_before_the_first_batch(spark, tmp_
     assert not (tmp_path / "checkpoint").exists()
     assert DeltaTable(path).version() == version
     assert not list(path.glob("part-*"))
+
+
+NESTED = {
+    "x.a": pa.struct([pa.field("a", pa.int32(), nullable=False)]),
+    "x.element": pa.list_(pa.field("element", pa.int32(), nullable=False)),
+    "x.value": pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
+    "x.element.a": pa.list_(pa.struct([pa.field("a", pa.int32(), nullable=False)])),
+}
+
+
+@pytest.mark.parametrize("path", NESTED)
+def test_a_table_whose_nested_values_cant_be_null_is_rejected_by_name(spark, tmp_path, path):
+    fields = [pa.field("event", pa.int64()), pa.field("x", NESTED[path])]
+    DeltaTable.create(tmp_path / "out", pa.schema(fields))
+    with pytest.raises(UsageError, match=f"the table has the NOT NULL field '{path}'"):
+        Delta(tmp_path / "out").check(spark)
 
 
 def test_a_table_that_can_only_be_appended_to(spark, tmp_path):

@@ -8,6 +8,7 @@ stream of one batch, without a checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -137,18 +138,19 @@ class Pipeline:
             answered = [flow for name, flow in flows.items() if name not in feeding]
             run_all(answered, stream.trigger, drains)
             return
-        rows_of_sets = {}
-        for name, node in self.graph.nodes.items():
-            if node.sinks and isinstance(node.step, CoverStep):
-                rows_of_sets[name] = covered_rows(build.set_of(node.takes))
-            elif node.sinks and isinstance(node.step, MergeStep):
-                rows_of_sets[name] = merged_rows(build.merged(name), name)
-        for name, rows in rows_of_sets.items():
-            check_set_rows(session, rows, self.sinks[name])
-        for name, runner in runners.items():
-            self._answer_once(build, name, runner)
-        for name, rows in rows_of_sets.items():
-            write_set_rows(session, rows, self.sinks[name], name, report)
+        with build.closing:
+            rows_of_sets = {}
+            for name, node in self.graph.nodes.items():
+                if node.sinks and isinstance(node.step, CoverStep):
+                    rows_of_sets[name] = covered_rows(build.set_of(node.takes))
+                elif node.sinks and isinstance(node.step, MergeStep):
+                    rows_of_sets[name] = merged_rows(build.merged(name), name)
+            for name, rows in rows_of_sets.items():
+                check_set_rows(session, rows, self.sinks[name])
+            for name, runner in runners.items():
+                self._answer_once(build, name, runner)
+            for name, rows in rows_of_sets.items():
+                write_set_rows(session, rows, self.sinks[name], name, report)
 
     def _runner(self, build: _Build, source: str, report: Report) -> Runner:
         set_ = self.settings.rejected
@@ -187,6 +189,8 @@ class _Build:
         self._session = session
         self._sets: dict[str, Subscriptions] = {}
         self._merged: dict[tuple[str, str], MergedSet] = {}
+        self.closing = ExitStack()
+        """Left at the end of a batch job."""
         self.followed: list[DeltaEdits | ServerEdits] = []
         """Tables and servers whose subscriptions are looked at before each batch."""
 
@@ -307,7 +311,10 @@ class _Build:
         """Return a set of a batch job."""
         space = self._pipeline.space
         if table.table is not None or table.catalog is not None:
-            return FixedSet(self._table(table), space)
+            set_ = FixedSet(self._table(table), space)
+            if len(self._pipeline.graph.nodes) > 1:
+                set_.read_once(self.closing)
+            return set_
         if table.file is not None:
             return FixedSet(*self._read(table))
         assert table.versions is not None

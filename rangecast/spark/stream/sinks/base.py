@@ -22,14 +22,16 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.validation.flags import flag
-from rangecast.spark.columns import need_among
+from rangecast.spark.columns import need_among, reject_case_variants
 from rangecast.spark.stream.pipeline.toml_file import Table, takes
-from rangecast.spark.stream.sinks.column_types import SHAPES, reject_types
+from rangecast.spark.stream.sinks.column_types import UNWRITABLE, reject_map_keys, reject_types
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES, join_lines, join_parquet
 from rangecast.spark.stream.sinks.written import (
+    NULL_FOLDER,
     LocalFolder,
     Target,
     WrittenFile,
+    no_partition,
     partition_folder,
     write_rows,
 )
@@ -40,8 +42,11 @@ _IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
 MOMENTS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
 }
-"""Format of timestamps as JSON: Spark's default drops all below a millisecond."""
+"""Format of timestamps as JSON: Spark's default drops all below a millisecond, and what the offset
+of a zone of old times has beside minutes.
+"""
 _NO_ROWS = "part-00000.parquet"
 _BATCH = "batch"
 """The column that readers make of the names of folders."""
@@ -142,7 +147,8 @@ class _Batches(Sink):
                     "batch number in the folder's name\n"
                     "  hint: rename it with `columns` of the source"
                 )
-        reject_types(columns, SHAPES, self.name)
+        reject_types(columns, UNWRITABLE, self.name)
+        reject_case_variants(columns.names, self.name)
         check_partitions(columns, self._partition_by, self.name)
 
     def has(self, number: int) -> bool:
@@ -214,6 +220,10 @@ class JsonFolder(_Batches):
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
 
+    def check_columns(self, columns: StructType) -> None:
+        super().check_columns(columns)
+        reject_map_keys(columns, self.name)
+
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         columns = self._settled_columns(rows.schema, batch)
         rows = rows.select([F.col(f"`{column.name}`").cast(column.dataType) for column in columns])
@@ -221,6 +231,7 @@ class JsonFolder(_Batches):
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer = writer.partitionBy(*self._partition_by).options(**MOMENTS)
         writer.json(f"file://{staged.absolute()}")  # not the file system that is Spark's default
+        self._reject_null_texts(rows, staged)
 
         def commit(counts: Counts) -> None:
             _need_all_rows(staged, _lines, counts["rows"])
@@ -228,6 +239,14 @@ class JsonFolder(_Batches):
             self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
 
         return commit
+
+    def _reject_null_texts(self, rows: DataFrame, staged: Path) -> None:
+        """Reject texts in the folders that readers take for null."""
+        for name in self._partition_by:
+            if any(staged.rglob(f"{name}={NULL_FOLDER}")):
+                wrong = rows.filter(F.col(f"`{name}`").cast("string").isin("", NULL_FOLDER)).first()
+                if wrong is not None:
+                    raise no_partition(self.name, name, wrong[name], "folder")
 
 
 _PARTITION_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from rangecast.errors import FileError, UsageError
 from rangecast.model.io.durable import sync_file, sync_folder
 from rangecast.model.validation.flags import flag
-from rangecast.spark.columns import arrow_schema
+from rangecast.spark.columns import arrow_schema, reject_case_variants
 from rangecast.spark.stream.sinks.base import (
     Batch,
     Commit,
@@ -34,7 +34,7 @@ from rangecast.spark.stream.sinks.base import (
     partition_columns,
     with_ids,
 )
-from rangecast.spark.stream.sinks.column_types import ONLY_SPARK, SHAPES, reject_types
+from rangecast.spark.stream.sinks.column_types import ONLY_SPARK, UNWRITABLE, reject_types
 from rangecast.spark.stream.sinks.delta_rules import TableRules
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES, join_parquet
 from rangecast.spark.stream.sinks.written import LocalFolder, Target, WrittenFile
@@ -76,11 +76,12 @@ class StoredTable(NamedTuple):
 class Delta(FileSink):
     """A Delta table, in a folder or at the URL of an object store.
 
-    path      a folder that the driver and all workers mount, or a URL: s3://..., gs://...,
-    abfss://... options   what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
-    replace   a batch job replaces all rows of the table shared    several streams write to the
-    table; without, one that meets the batches of another stream is rejected: its checkpoint may
-    have been lost
+    path               a folder that the driver and all workers mount, or a URL: s3://...,
+                       gs://..., abfss://...
+    options            what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
+    replace            a batch job replaces all rows of the table
+    shared             several streams write to the table; without, one that meets the batches of
+                       another stream is rejected: its checkpoint may have been lost
     partition_by       columns to partition a new table by; an existing one has its own
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
@@ -103,6 +104,8 @@ class Delta(FileSink):
         self._partition_by = partition_columns(partition_by)
         self._target_bytes = target_file_bytes
         self._stream = ""
+        self._seen = -1
+        """Newest version of the table that was looked at for other streams."""
 
     def check(self, session: SparkSession) -> None:
         try:
@@ -119,7 +122,8 @@ class Delta(FileSink):
         with self._errors():
             table = self._table()
             rules = self._rules(table)
-        reject_types(columns, (*ONLY_SPARK, *SHAPES), self.name)
+        reject_types(columns, (*ONLY_SPARK, *UNWRITABLE), self.name)
+        reject_case_variants(columns.names, self.name)
         check_partitions(columns, self._partition_by, self.name)
         if rules is not None:
             rules.check(_with_table_ids(columns, table), self.name)
@@ -127,21 +131,25 @@ class Delta(FileSink):
 
     def open(self, stream: str, closing: ExitStack) -> None:
         self._stream = stream
-        if self._shared or self._replace or BATCH_JOB in stream:
-            return
         with self._errors():
             table = self._table()
-            if table is None or table.transaction_version(stream) is not None:
-                return
-            noted = [commit.get("stream", BATCH_JOB) for commit in table.history(_LOOKED_AT)]
-        others = [field for field in noted if BATCH_JOB not in field]
-        if others:
-            raise UsageError(
-                f"{self.name}: contains the batches of another stream, {others[0]}; this one is "
-                f"{stream}, and would write all its events again\n"
-                "  hint: continue with the old checkpoint, write to a new table, or let several "
-                "streams share this one (shared = true)"
-            )
+            if table is not None and table.transaction_version(stream) is None:
+                self._reject_others(table, _LOOKED_AT)
+            self._seen = -1 if table is None else int(table.version())
+
+    def _reject_others(self, table: DeltaTable, commits: int) -> None:
+        """Reject a table if another stream wrote one of its newest commits."""
+        if self._shared or self._replace or BATCH_JOB in self._stream or commits <= 0:
+            return
+        noted = [commit.get("stream", BATCH_JOB) for commit in table.history(commits)]
+        for other in noted:
+            if BATCH_JOB not in other and other != self._stream:
+                raise UsageError(
+                    f"{self.name}: contains the batches of another stream, {other}; this one is "
+                    f"{self._stream}, and would write all its events beside them\n"
+                    "  hint: continue with the old checkpoint, write to a new table, or let "
+                    "several streams share this one (shared = true)"
+                )
 
     def has(self, number: int) -> bool:
         with self._errors():
@@ -212,6 +220,7 @@ class Delta(FileSink):
             with self._errors():
                 table = self._table()
                 assert table is not None
+                self._reject_others(table, min(int(table.version()) - self._seen, _LOOKED_AT))
                 table.create_write_transaction(
                     added,
                     "overwrite" if self._replace else "append",
@@ -219,6 +228,7 @@ class Delta(FileSink):
                     list(target.partition_by) or None,
                     commit_properties=about,
                 )
+                self._seen = int(table.version())
 
         return commit
 

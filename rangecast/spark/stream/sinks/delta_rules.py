@@ -28,6 +28,7 @@ _BY_COLUMN = {
     "delta.generationExpression": "generated column",
     "delta.identity.start": "identity column",
     "delta.invariants": "column with an invariant",
+    "__CHAR_VARCHAR_TYPE_STRING": "column with a longest text",
 }
 _PARTITION_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
 
@@ -81,6 +82,9 @@ def _unsupported(table: DeltaTable, *, replace: bool) -> Iterator[str]:
         for key, kind in _BY_COLUMN.items():
             if key in metadata:
                 yield f"the {kind} {column!r}"
+    for column in definition["fields"]:
+        for path in _required(column["type"], column["name"]):
+            yield f"the NOT NULL field {path!r}"
     kinds = {field.name: field.dataType.simpleString() for field in StructType.fromJson(definition)}
     for column in table.metadata().partition_columns:
         if kinds[column] not in _PARTITION_TYPES:
@@ -104,3 +108,19 @@ def _metadata(definition: Any, path: tuple[str, ...]) -> Iterator[tuple[str, dic
         yield from _metadata(field["type"], inner)
     for key in ("elementType", "keyType", "valueType"):
         yield from _metadata(definition.get(key), path)
+
+
+def _required(kind: Any, path: str) -> Iterator[str]:
+    """Yield the paths of nested values that can't be null: only those of columns are looked at."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        if not field["nullable"]:
+            yield f"{path}.{field['name']}"
+        yield from _required(field["type"], f"{path}.{field['name']}")
+    if not kind.get("containsNull", True):
+        yield f"{path}.element"
+    if not kind.get("valueContainsNull", True):
+        yield f"{path}.value"
+    for key, name in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
+        yield from _required(kind.get(key), f"{path}.{name}")

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from rangecast.errors import UsageError
-from rangecast.spark.columns import arrow_ids, arrow_schema
+from rangecast.spark.columns import arrow_ids, arrow_schema, nullable
 from rangecast.spark.stream.sinks.column_types import spark_footer
 
 COUNTS = ("events", "matches", "rows", "rejected")
@@ -44,7 +44,8 @@ _HELD = 4 * _GROUP
 """Values that wait in all files of one target."""
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """Characters that Spark escapes in the name of a folder; other letters stay."""
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""Name of a partition's folder for null, and for texts that are taken for it."""
 _MAX_PARTITIONS = 1_000
 """Files of one task and sink that are open at a time."""
 
@@ -108,10 +109,8 @@ class Target(NamedTuple):
 
     def no_rows(self) -> pa.Table:
         """Return a table without rows, of the types that files with rows have."""
-        fields = [
-            field for field in arrow_schema(self.columns) if field.name not in self.partition_by
-        ]
-        schema = pa.schema([field.with_type(_nullable(field.type)) for field in fields])
+        columns = arrow_schema(self.columns)
+        schema = pa.schema([field for field in columns if field.name not in self.partition_by])
         return self.file_schema(schema).empty_table()
 
 
@@ -253,7 +252,7 @@ def partition_folder(names: Sequence[str], values: Sequence[str | None]) -> str:
     """Return the folders of a partition as Hive and Spark name them, with a slash behind each."""
     parts = zip(names, values, strict=True)
     return "".join(
-        f"{name}={_NULL_FOLDER if value is None else _ESCAPED.sub(_escape, value)}/"
+        f"{name}={NULL_FOLDER if value is None else _ESCAPED.sub(_escape, value)}/"
         for name, value in parts
     )
 
@@ -264,15 +263,21 @@ def _escape(match: re.Match[str]) -> str:
 
 def _partition_text(value: Any, column: str, target: Target) -> str | None:
     """Return a value as Delta writes it in its log."""
-    if value == "":
-        raise UsageError(
-            f"{target.name}: the partition column {column!r} has an empty string, which a "
-            f"{'folder' if target.by_folder else 'Delta table'} can't distinguish from null\n"
-            "  hint: partition by another column"
-        )
+    if value == "" or (target.by_folder and value == NULL_FOLDER):
+        place = "folder" if target.by_folder else "Delta table"
+        raise no_partition(target.name, column, value, place)
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)
+
+
+def no_partition(sink: str, column: str, value: str, place: str) -> UsageError:
+    """Return the error of a text that readers of partitions take for null."""
+    text = repr(value) if value else "an empty string"
+    return UsageError(
+        f"{sink}: the partition column {column!r} has {text}, which a {place} can't distinguish "
+        "from null\n  hint: partition by another column"
+    )
 
 
 def _check_nulls(columns: dict[str, pa.Array], target: Target) -> None:
@@ -364,18 +369,7 @@ def _as_written(rows: pa.RecordBatch, field: StructField) -> pa.Array:
         return column.cast(pa.list_(arrow_ids(field.dataType.elementType)))
     if "timestamp" in field.dataType.simpleString():  # Spark gives it the zone of the session
         return column.cast(arrow_schema(StructType([field])).field(0).type)
-    return column.cast(_nullable(column.type)) if pa.types.is_nested(column.type) else column
-
-
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    """Return a nested type whose fields may be null, as they are where the whole is null."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_nullable(kind.value_type))
-    return kind
+    return column.cast(nullable(column.type)) if pa.types.is_nested(column.type) else column
 
 
 def _matches(good: pa.RecordBatch) -> int:
