@@ -86,11 +86,12 @@ kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing
 spark-matrix: setup  ## every step, mode, sink and odd batch of a pipeline, compared with the local engine: minutes
 	$(BIN)/python -m pytest -m "soak or not soak" tests/spark/test_matrix.py
 
-test-spark-versions: setup  ## every supported Spark in turn, each installed beside the others: the steps and a stream: minutes
+test-spark-versions: setup  ## every supported Spark in turn, each installed beside the others: the steps, a stream and tables of Iceberg: minutes
 	@for version in $(SPARKS); do \
 		test -d build/spark/$$version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 			--target build/spark/$$version "pyspark==$$version.*" || exit 1; \
 		PYTHONPATH=$(CURDIR)/build/spark/$$version $(BIN)/python -m tests.soak.spark_smoke $$version || exit 1; \
+		PYTHONPATH=$(CURDIR)/build/spark/$$version $(BIN)/python -m pytest -m soak -k iceberg tests/spark/stream/test_catalog.py || exit 1; \
 	done
 
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost

@@ -109,10 +109,14 @@ def test_a_source_is_named_in_one_way(tmp_path):
         load(tmp_path, text)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.process
 def test_tables_of_iceberg(tmp_path):
-    """A source, a set and sinks, batch and stream, in a catalog that Iceberg's jar brings."""
+    """A source, a set and sinks, batch and stream, in a catalog that Iceberg's jar brings.
+
+    `make test-spark-versions` runs it with the Spark that the jar is for.
+    """
     version = ".".join(pyspark.__version__.split(".")[:2])
     if version != "4.1":
         pytest.skip(f"{ICEBERG} is for Spark 4.1, and this is {version}: its classes don't fit")

@@ -4,12 +4,15 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from pyspark.java_gateway import ensure_callback_server_started
 
 from rangecast.cli.shared.option_groups import RunOptions
 from rangecast.cli.shared.progress import StreamProgress
 from rangecast.cli.shared.run import Run
 from rangecast.spark.stream.batch import BatchOutcome, lag
 from rangecast.spark.stream.run import unread_events
+from rangecast.spark.stream.sinks.base import Folder
+from tests.spark.stream.test_stream import THREE, csv_events, go, publish
 
 
 def test_a_batch_is_shown_with_its_rate_its_lag_and_its_matches(capsys):
@@ -51,3 +54,40 @@ def test_topics_tell_how_many_events_are_unread(given, expected):
 
 def test_the_lag_is_what_a_batch_leaves_of_the_unread_events():
     assert [lag(20, 5), lag(20, 50), lag(None, 5)] == [15, 0, None]
+
+
+class Listener:
+    """A QueryExecutionListener of Spark's, which keeps what each query observed."""
+
+    def __init__(self):
+        self.observed = {}
+
+    def onSuccess(self, name, execution, duration):  # noqa: N802
+        metrics = execution.observedMetrics().iterator()
+        while metrics.hasNext():
+            metric = metrics.next()
+            names, row = metric._2().schema().fieldNames(), metric._2()
+            self.observed[metric._1()] = {name: row.get(place) for place, name in enumerate(names)}
+
+    def onFailure(self, name, execution, error):  # noqa: N802
+        pass
+
+    class Java:
+        implements = ("org.apache.spark.sql.util.QueryExecutionListener",)
+
+
+def test_listeners_of_queries_get_the_counts_of_each_step(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", more="e9,x,bob\n")
+    listener = Listener()
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    manager = spark._jsparkSession.listenerManager()
+    manager.register(listener)
+    try:
+        (done,) = go(spark, tmp_path, rejected=Folder(tmp_path / "rejected"))
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        manager.unregister(listener)
+    counts = {"events": 5, "matches": 7, "rows": 7, "rejected": 1}
+    assert listener.observed["rangecast match"] == counts
+    assert (done.events, done.matches, done.rejected) == (5, 7, 1)

@@ -194,10 +194,11 @@ def _hiding(folder: Path) -> list[Any]:
 
 
 @contextmanager
-def cluster(folder: Path, hidden: Path) -> Iterator[str]:
+def cluster(folder: Path, hidden: Path, **more: str) -> Iterator[str]:
     """Run a standalone master and two workers; give its URL.
 
     Each worker sees an empty folder of its own in the place of `hidden`, which is the driver's.
+    `more` is added to the environment of all.
     """
     need_namespaces()
     port = free_port()
@@ -205,6 +206,7 @@ def cluster(folder: Path, hidden: Path) -> Iterator[str]:
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": LIGHT,
         "RANGECAST_CACHE": str(hidden / "cache"),
+        **more,
     }
     run = [SPARK_HOME / "bin" / "spark-class"]
     how: dict[str, Any] = {"cwd": folder, "env": environment(**ours)}
