@@ -138,11 +138,9 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
         _timed(session, "rangecast, arrays", arrays, runs=often),
         _timed(session, "rangecast, with building the index", with_build, runs=often),
     ]
-    structure = 20 * int(data.boxes.mentions.sum())
     for wanted in (4, 16):
-        cut = prepare_match(
-            session, subscriptions, data.space, max_worker_memory=10 * structure // wanted
-        )
+        limit = _memory_for(data.boxes, wanted)
+        cut = prepare_match(session, subscriptions, data.space, max_worker_memory=limit)
         name = f"rangecast, pairs, in {len(cut.shards)} shards"
         ours.append(_timed(session, name, partial(pairs, cut), runs=often))
     theirs = [
@@ -170,6 +168,17 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
             raise DisagreementError(f"{one.name}: {one.answer}, expected {right}")
     report.table(_beside(data, ours, theirs))
     report.table(_parts(session, data, events, ours))
+
+
+def _memory_for(boxes: Boxes, wanted: int) -> int:
+    """Return the least `max_worker_memory` with which a set takes no more than some shards."""
+    from rangecast.spark.steps.shards.memory import shards_wanted
+    from rangecast.spark.subscriptions.kept import SetSize
+
+    size, step = SetSize.of_boxes(boxes), 1 << 14
+    return next(
+        limit for limit in range(step, 1 << 40, step) if shards_wanted(size, limit) <= wanted
+    )
 
 
 def _written(session: Any, data: Data, events: Any, often: int) -> list[Run]:

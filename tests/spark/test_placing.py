@@ -8,7 +8,7 @@ from hypothesis import given
 
 from rangecast.model.boxes import Boxes
 from rangecast.spark.steps.shards import placing as module
-from rangecast.spark.steps.shards.placing import _ranks, place
+from rangecast.spark.steps.shards.placing import _Bounds, _ranks, place
 from rangecast.spark.subscriptions.packed_boxes import RowBoxes
 from tests.support import adversarial, strategies
 from tests.support.examples import examples
@@ -116,6 +116,29 @@ def test_the_hull_of_a_row_has_all_its_boxes():
             assert found[1][row].tolist() == whole
 
 
+@pytest.mark.parametrize("wanted", [3, 40])
+def test_a_subscription_goes_from_part_to_part_as_its_bounds_say(wanted):
+    """Also of a set that is dealt out by attribute first, and longer than what is looked at."""
+    lo = RANDOM.random((9000, 6))
+    hi = lo + 0.01
+    open_ = RANDOM.random(lo.shape) < 0.6
+    lo[open_], hi[open_] = -np.inf, np.inf
+    placing = place(Boxes.of(lo, hi), wanted)
+    shards = placing.shards_of(lo, hi, np.arange(len(lo)))
+    first, last = _ranks(placing.bounds, lo, hi)
+    for row in range(0, len(lo), 7):
+        node = 0
+        while placing.nodes[node, 0] != module._SHARD:
+            below = placing.below[placing.children[node] : placing.children[node + 1]]
+            kind, axis, cut = placing.nodes[node].tolist()
+            if kind == module._HALVES:
+                node = below[int(first[row, axis] + last[row, axis] >= cut)]
+            else:
+                node = below[np.argmin(last[row] - first[row])]
+        assert placing.nodes[node, 1] <= shards[row] < placing.nodes[node, 1:].sum()
+    assert len(np.unique(shards)) == placing.shards
+
+
 def test_hulls_are_counted_in_bounds():
     """Bounds below the start, and up to the end; repeated bounds and open ends as well."""
     rng = np.random.default_rng(4)
@@ -123,7 +146,7 @@ def test_hulls_are_counted_in_bounds():
     values = np.array([-np.inf, -most, *range(9), most, np.inf])
     lo, hi = np.sort(rng.choice(values, (2, 3000, 1)), axis=0)
     for known in (np.sort(rng.integers(0, 9, 12).astype(float)), np.empty(0)):
-        first, last = _ranks((known,), lo, hi)
+        first, last = _ranks(_Bounds(known, np.array([0, len(known)])), lo, hi)
         for row in range(len(lo)):
             if (lo[row, 0], hi[row, 0]) != (-np.inf, np.inf):
                 assert first[row, 0] == (known < lo[row, 0]).sum()

@@ -1,5 +1,9 @@
 """The way of subscriptions to their structure: few jobs, no rows in the JVM, bounded shards."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,15 +13,15 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import CollectedRows
 from rangecast.spark import match, prepare_match, prepare_rank, rank, shipped
-from rangecast.spark.steps.shards import build
+from rangecast.spark.steps.shards import build, memory
 from rangecast.spark.subscriptions import kept, packs, spool
 from rangecast.spark.subscriptions.kept import gather_small, keep_rows
 from rangecast.spark.subscriptions.spool import Spool
 
 SPACE = Space([Number("x"), Number("y"), Integer("lots")])
 RANDOM = np.random.default_rng(30)
-BYTES = 130
-"""What a worker needs to build a shard, for each attribute that a subscription mentions."""
+BYTES = 265
+"""What a worker needs to build a shard, for each subscription on 3 attributes."""
 
 
 @pytest.mark.parametrize("in_files", [True, False])
@@ -208,14 +212,89 @@ def test_workers_map_boxes_of_the_driver_and_take_those_of_their_shards(
     prepared.release()
 
 
+BUILD = """
+import gc, resource, sys
+from functools import partial
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+from rangecast.match.answerer import MatchAnswerer
+from rangecast.spark.steps.shards import build, memory
+from rangecast.spark.subscriptions import encode, packs, spool
+from rangecast.spark.subscriptions.kept import SetSize
+from rangecast.spark.subscriptions.packed_boxes import pack
+
+rows, mentioned, dimensions, width, share = map(float, sys.argv[1:6])
+rows, mentioned, dimensions = int(rows), int(mentioned), int(dimensions)
+folder = Path(sys.argv[6])
+rng = np.random.default_rng(0)
+lo = rng.random((rows, dimensions))
+hi = lo + 0.01
+left_out = rng.random(lo.shape).argsort(axis=1) >= mentioned
+lo[left_out], hi[left_out] = -np.inf, np.inf
+numbers = np.arange(rows)
+ids = pa.array([f"{n:0{int(width)}d}" for n in numbers] if width else numbers)
+table = pa.record_batch({
+    "id": ids, "seq": pa.nulls(rows, pa.float64()), "score": pa.array(np.zeros(rows)),
+    "weights": pa.nulls(rows, pa.binary()), "boxes": pack(lo, hi, np.ones(rows, np.int64)),
+    "error": pa.nulls(rows, encode.ERROR_TYPE), "arrival": pa.array(numbers),
+})
+counts = {name: 0 for name in packs.COUNTS}
+streams = []
+for batch in packs.pack([table.slice(n, 20_000) for n in range(0, rows, 20_000)], folder):
+    for name in counts:
+        counts[name] += batch.column(name)[0].as_py()
+    streams.append(batch.column("data")[0].as_buffer().to_pybytes())
+size = SetSize(dimensions=dimensions, **{name: 10 * count for name, count in counts.items()})
+limit = next(m for m in range(1 << 20, 1 << 30, 1 << 18) if memory.shards_wanted(size, m) <= 10)
+del table, lo, hi, left_out, ids, batch
+
+def one():
+    mine = [pa.py_buffer(data) for data in streams]
+    return [*build._built(mine, dimensions, partial(MatchAnswerer.of, index="auto"), folder)]
+
+one()  # kernels are loaded, or compiled
+gc.collect()
+status = Path("/proc/self/status").read_text().split("VmData:")[1].split()
+taken = int(status[0]) << 10
+room = int(memory.room_to_build(limit) * share)
+resource.setrlimit(resource.RLIMIT_DATA, (taken + room, resource.RLIM_INFINITY))
+print(one()[0].column("rows")[0].as_py())
+"""
+"""Builds a shard of the size that is planned for some memory, with no more than that."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "mentioned", "dimensions", "width"),
+    [(300_000, 3, 3, 36), (150_000, 4, 20, 0)],
+)
+def test_a_shard_can_be_built_in_the_memory_that_it_is_planned_for(
+    tmp_path, rows, mentioned, dimensions, width
+):
+    """The system refuses more; it refuses half as much as is planned."""
+
+    def built(share):
+        numbers = map(str, (rows, mentioned, dimensions, width, share))
+        return subprocess.run(
+            [sys.executable, "-c", BUILD, *numbers, str(tmp_path)],
+            env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+
+    enough = built(1)
+    assert enough.stdout.strip() == str(rows), enough.stderr
+    assert built(0.5).returncode
+
+
 @pytest.mark.parametrize("rows", [6_000, 20_000])
-def test_a_worker_can_build_its_largest_shard_in_its_memory(spark, rows):
-    """Shards are counted here; the page of Spark has what a worker takes for a subscription."""
+def test_shards_are_as_large_as_the_memory_of_a_worker_allows(spark, rows):
     max_worker_memory = 3_500_000
     frame = spark.createDataFrame(bounds(rows)).repartition(2)
     prepared = prepare_match(spark, frame, SPACE, max_worker_memory=max_worker_memory)
     assert prepared.rows == rows
     most = max(shard.rows for shard in prepared.shards)
-    assert most * len(SPACE) * BYTES < 0.85 * max_worker_memory
-    assert len(prepared.shards) < 3 * rows * len(SPACE) * BYTES / max_worker_memory
+    room = memory.room_to_build(max_worker_memory)
+    assert most * BYTES < room
+    assert len(prepared.shards) < 2 + 1.4 * rows * BYTES / room
     prepared.release()

@@ -38,6 +38,7 @@ from rangecast.spark.steps.shards.build import (
     in_space,
 )
 from rangecast.spark.steps.shards.explain import explain_shards
+from rangecast.spark.steps.shards.memory import shards_wanted
 from rangecast.spark.steps.shards.sharded_set import Shard, ShardedSet
 from rangecast.spark.subscriptions.kept import (
     KeptSet,
@@ -53,8 +54,6 @@ Subscriptions = DataFrame | Boxes | str | Path
 
 MAX_WORKER_MEMORY = 1 << 30
 """Memory of a worker, by default."""
-_BYTES = 20
-"""About what a structure takes for each attribute that a box mentions."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +215,7 @@ def prepare_answers(
         _kept(subscriptions, space, max_worker_memory // 4, rejected) as (given, known),
     ):
         size = SetSize.of_boxes(given) if isinstance(given, Boxes) else given.size()
-        wanted = _shards_wanted(size, max_worker_memory)
+        wanted = shards_wanted(size, max_worker_memory)
         make = in_space(make, known)
         if wanted == 1:
             boxes = gathered(given, rejected)
@@ -249,19 +248,6 @@ def _whole(session: SparkSession, answerer: Answerer, boxes: Boxes) -> Shard:
     all_lo, all_hi = np.full((2, boxes.dimensions), [[-np.inf], [np.inf]])
     shipped = ship(session, answerer)
     return Shard(shipped, boxes.rows, answerer.memory, all_lo, all_hi, answerer.choice)
-
-
-def _shards_wanted(size: SetSize, max_worker_memory: int) -> int:
-    """Return the number of shards for a set: 1 if it fits into a worker."""
-    structure = size.mentions * _BYTES
-    plain = size.boxes * size.dimensions * 16
-    if structure <= max_worker_memory // 4 and plain <= max_worker_memory // 2:
-        return 1
-    # A shard is a tenth of a worker, and so small that one can be built in a worker.
-    return max(
-        -(-structure // (max_worker_memory // 10 + 1)),
-        -(-3 * plain // (max_worker_memory // 2 + 1)),
-    )
 
 
 def _empty(make: Make, ids: pa.DataType, dimensions: int) -> Answerer:

@@ -45,11 +45,15 @@ class SetSize(NamedTuple):
     """Rows whose order of arrival is given."""
     errors: int = 0
     """Rows that can't be used."""
+    other_bytes: int = 0
+    """Bytes of ids and weights."""
 
     @classmethod
     def of_boxes(cls, boxes: Boxes) -> SetSize:
         """Return the size of a set on the driver."""
-        return cls(boxes.rows, len(boxes.lo), int(boxes.mentions.sum()), boxes.dimensions)
+        other_bytes = boxes.ids.nbytes + (0 if boxes.weights is None else boxes.weights.nbytes)
+        mentions = int(boxes.mentions.sum())
+        return cls(boxes.rows, len(boxes.lo), mentions, boxes.dimensions, other_bytes=other_bytes)
 
 
 class KeptSet(NamedTuple):

@@ -23,12 +23,10 @@ from rangecast.spark.subscriptions import spool
 from rangecast.spark.subscriptions.packed_boxes import counts_of
 from rangecast.spark.subscriptions.spool import Spool
 
-COUNTS = ("rows", "boxes", "mentions", "seqs", "errors")
-"""Counts of a pack: its rows, boxes, mentions of attributes, rows with a `seq`, and with errors."""
-SCHEMA = (
-    "rows long, boxes long, mentions long, seqs long, errors long, first long, last long, "
-    "data binary"
-)
+COUNTS = ("rows", "boxes", "mentions", "seqs", "errors", "other_bytes")
+"""Counts of a pack: its rows, boxes, mentions of attributes, rows with a `seq`, and with errors,
+and the bytes of ids and weights."""
+SCHEMA = ", ".join(f"{name} long" for name in (*COUNTS, "first", "last")) + ", data binary"
 """Columns of packs; `first` and `last` are the ids of a pack whose ids ascend, else null."""
 _BYTES = 16 << 20
 """Bytes of a pack, at most, unless one row has more."""
@@ -45,7 +43,9 @@ def pack(batches: Iterable[pa.RecordBatch], folder: Path | None) -> Iterator[pa.
                 some = batch.slice(begin, size)
                 boxes, mentions = counts_of(some.column("boxes"))
                 missing = [some.column(name).null_count for name in ("seq", "error")]
-                counts = (some.num_rows, boxes, mentions, *(some.num_rows - one for one in missing))
+                given = (some.num_rows - one for one in missing)
+                other_bytes = sum(some.column(name).nbytes for name in ("id", "weights"))
+                counts = (some.num_rows, boxes, mentions, *given, other_bytes)
                 columns: dict[str, Any] = {
                     name: pa.array([count], pa.int64())
                     for name, count in zip(COUNTS, counts, strict=True)

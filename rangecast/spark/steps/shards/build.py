@@ -2,9 +2,10 @@
 
 A sample of the boxes says where shards lie (`placing`). Every row gets the number of its shard and
 of its arrival; one shuffle brings the rows of a shard together, many in one value (`packs`). A task
-reads them, builds the structure, and saves it as a snapshot. On a local master that is all: the
-workers map what one of them wrote. On a cluster the snapshot stays on the host that built it and
-travels once through the driver, which hands it to Spark and never holds more than one shard.
+reads them, builds the structure, and saves it as a snapshot. On a local master rows lie in files,
+and the driver tells each task which: nothing is shuffled, and the workers map what one of them
+wrote. On a cluster the snapshot stays on the host that built it and travels once through the
+driver, which hands it to Spark and never holds more than one shard.
 
 Boxes that are on the driver are assigned there, and mapped by the workers: nothing is shuffled.
 """
@@ -40,6 +41,7 @@ from rangecast.spark.shipped import (
     ship_archive,
     ship_folder,
 )
+from rangecast.spark.steps.shards.memory import large_arrays_apart
 from rangecast.spark.steps.shards.placing import ShardAssignment, hulls, place
 from rangecast.spark.steps.shards.sharded_set import Shard
 from rangecast.spark.subscriptions import packs, spool
@@ -92,14 +94,35 @@ def build_shards(
     else:
         given, name = _in_order(kept.rows), _ARRIVAL
     placed = _placed(given, name, dimensions, placing, kept.folder)
+    if kept.folder is not None:
+        return _build_from_files(session, placed.toArrow(), placing.shards, dimensions, make)
     ordered = placed.repartition(placing.shards, "shard").sortWithinPartitions("shard")
-    folder = build_folder() if is_local(session) else None
 
     def build_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for streams in _by_shard(batches):
-            yield from _built(streams, dimensions, make, folder)
+            yield from _built(streams, dimensions, make, None)
 
-    return _collected(session, ordered.mapInArrow(build_all, _BUILT), folder)
+    return _collected(session, ordered.mapInArrow(build_all, _BUILT), None)
+
+
+def _build_from_files(
+    session: SparkSession, placed: pa.Table, shards: int, dimensions: int, make: Make
+) -> tuple[Shard, ...]:
+    """Build shards whose streams lie in files that all workers see: nothing is shuffled."""
+    folder = build_folder()
+    streams: dict[int, list[bytes]] = {}
+    for shard, data in zip(placed["shard"].to_pylist(), placed["data"].to_pylist(), strict=True):
+        streams.setdefault(shard, []).append(data)
+
+    def build_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                if number in streams:
+                    mine = [pa.py_buffer(data) for data in streams[number]]
+                    yield from _built(mine, dimensions, make, folder)
+
+    numbers = session.range(0, shards, 1, shards)
+    return _collected(session, numbers.mapInArrow(build_all, _BUILT), folder)
 
 
 class _PlacedBoxes(NamedTuple):
@@ -229,13 +252,14 @@ def _built(
     streams: list[pa.Buffer], dimensions: int, make: Make, folder: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Build and save the shard of some streams."""
-    table = _in_order_of_arrival(streams)
-    streams.clear()  # what isn't needed any more goes at once: the structure needs the room
-    arrival = table.column(_ARRIVAL).to_numpy()
-    boxes = boxes_in_order(table, dimensions)
-    del table
-    pa.default_memory_pool().release_unused()
-    yield from _saved(boxes, arrival, make, folder)
+    with large_arrays_apart():
+        table = _in_order_of_arrival(streams)
+        streams.clear()  # what isn't needed any more goes at once: the structure needs the room
+        arrival = table.column(_ARRIVAL).to_numpy()
+        boxes = boxes_in_order(table, dimensions)
+        del table
+        pa.default_memory_pool().release_unused()
+        yield from _saved(boxes, arrival, make, folder)
 
 
 def _saved(boxes: Boxes, arrival: I64, make: Make, folder: Path | None) -> Iterator[pa.RecordBatch]:

@@ -18,16 +18,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64
-from rangecast.kernels.grid import cells_of
+from rangecast.kernels.arrays import F64, I32, I64, offsets_of, readonly
+from rangecast.kernels.grid import write_cells
+from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
 from rangecast.spark.subscriptions.packed_boxes import RowBoxes
 
 _BOUNDS = 2048
 """Bounds of an attribute that are kept, to count by."""
+_FEW_BOUNDS, _FEW_SHARDS = 255, 32
+"""As many suffice for so few shards, and are faster to look up."""
+_CHUNK = 4096
+"""Subscriptions whose bounds are counted at a time."""
 _HELPS = 0.75
 """The work that a cut must leave, of that of the part; where two halves don't overlap it is 0.5."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_SHARD, _HALVES, _BY_AXIS = range(3)
+"""Kinds of nodes: their fields are the number and the count of shards; the attribute and the place
+of the cut; the number of attributes. Children follow: the lower and the upper half, or one for each
+attribute."""
+
+
+class _Bounds(NamedTuple):
+    """Bounds of each attribute j, ascending: values[begins[j]:begins[j + 1]]."""
+
+    values: F64
+    begins: I64
 
 
 class _Ranks(NamedTuple):
@@ -41,9 +57,6 @@ class _Ranks(NamedTuple):
 
     def middles(self, axis: int) -> I64:
         return self.first[:, axis] + self.last[:, axis]
-
-    def middles_of(self, rows: I64, axis: int) -> I64:
-        return self.first[:, axis][rows] + self.last[:, axis][rows]
 
     def narrowest(self) -> I64:
         """Return the attribute on which each holds the fewest bounds."""
@@ -86,9 +99,13 @@ _Part = _Shard | _Halves | _ByAxis
 class ShardAssignment(NamedTuple):
     """Assignment of subscriptions to shards."""
 
-    bounds: tuple[F64, ...]
-    """Of each attribute, ascending."""
-    whole: _Part
+    bounds: _Bounds
+    nodes: I64
+    """(nodes, 3) the parts: the kind and two fields of each."""
+    children: I64
+    """(nodes + 1,) where those of each begin in `below`."""
+    below: I64
+    """Nodes."""
     shards: int
 
     def shards_of(self, lo: F64, hi: F64, deal: I64) -> I64:
@@ -98,7 +115,17 @@ class ShardAssignment(NamedTuple):
         """
         shards = np.empty(len(lo), np.int64)
         mixed = ((deal.astype(np.uint64) * _MIX) >> np.uint64(33)).astype(np.int64)
-        _place(self.whole, _ranks(self.bounds, lo, hi), np.arange(len(lo)), mixed, shards)
+        _place(
+            readonly(lo),
+            readonly(hi),
+            readonly(mixed),
+            readonly(self.bounds.values),
+            readonly(self.bounds.begins),
+            readonly(self.nodes),
+            readonly(self.children),
+            readonly(self.below),
+            shards,
+        )
         return shards
 
     def sorted_rows(self, shards: I64) -> I64:
@@ -108,28 +135,96 @@ class ShardAssignment(NamedTuple):
         return rows
 
 
-def _place(part: _Part, ranks: _Ranks, rows: I64, deal: I64, shards: I64) -> None:
-    """Write the shards of some rows; `ranks`, `deal` and `shards` are those of all rows."""
-    if isinstance(part, _Shard):
-        shards[rows] = part.number + (deal[rows] % part.shards if part.shards > 1 else 0)
-    elif isinstance(part, _Halves):
-        upper = ranks.middles_of(rows, part.axis) >= part.place
-        for half, wanted in ((part.lower, ~upper), (part.upper, upper)):
-            _place(half, ranks, rows[wanted], deal, shards)
-    else:
-        axes = ranks.of(rows).narrowest()
-        for axis in np.unique(axes).tolist():
-            _place(part.parts.get(axis, part.others), ranks, rows[axes == axis], deal, shards)
+@jit
+def _place(
+    lo: F64,
+    hi: F64,
+    deal: I64,
+    values: F64,
+    begins: I64,
+    nodes: I64,
+    children: I64,
+    below: I64,
+    shards: I64,
+) -> None:
+    """Write the shard of each hull (n, d): from part to part, as its bounds say."""
+    d = lo.shape[1]
+    cuts = np.zeros(d, np.bool_)  # whether an attribute is looked at
+    for node in range(len(nodes)):
+        if nodes[node, 0] == _HALVES:
+            cuts[nodes[node, 1]] = True
+        elif nodes[node, 0] == _BY_AXIS:
+            cuts[:] = True
+    first, last = np.empty((d, _CHUNK), np.int32), np.empty((d, _CHUNK), np.int32)
+    for begin in range(0, len(lo), _CHUNK):
+        end = min(begin + _CHUNK, len(lo))
+        for j in range(d):
+            if cuts[j]:
+                known = values[begins[j] : begins[j + 1]]
+                _write_ranks(known, lo[begin:end, j], hi[begin:end, j], first[j], last[j])
+        for i in range(end - begin):
+            node = 0
+            while nodes[node, 0] != _SHARD:
+                chosen = 0
+                if nodes[node, 0] == _HALVES:
+                    j = nodes[node, 1]
+                    chosen = int(first[j, i] + last[j, i] >= nodes[node, 2])
+                else:
+                    for j in range(d):
+                        if last[j, i] - first[j, i] < last[chosen, i] - first[chosen, i]:
+                            chosen = j
+                node = below[children[node] + chosen]
+            shards[begin + i] = nodes[node, 1] + deal[begin + i] % nodes[node, 2]
+
+
+@jit
+def _write_ranks(bounds: F64, lo: F64, hi: F64, first: I32, last: I32) -> None:
+    """Write ranges counted in bounds; one that isn't mentioned is wider than all bounds."""
+    before = np.empty(len(lo))
+    for i in range(len(lo)):
+        before[i] = np.nextafter(lo[i], -np.inf)
+    write_cells(bounds, before, first)
+    write_cells(bounds, hi, last)
+    for i in range(len(lo)):
+        last[i] = min(last[i], len(bounds))
+        if lo[i] == -np.inf and hi[i] == np.inf:
+            first[i], last[i] = -1, _BOUNDS + 1
+
+
+def _flat(whole: _Part, dimensions: int) -> tuple[I64, I64, I64]:
+    """Return the nodes of a part, the part itself first; where their children begin; these."""
+    nodes: list[tuple[int, int, int]] = []
+    children: list[list[int]] = []
+
+    def add(part: _Part) -> int:
+        number = len(nodes)
+        children.append([])
+        if isinstance(part, _Shard):
+            nodes.append((_SHARD, part.number, part.shards))
+        elif isinstance(part, _Halves):
+            nodes.append((_HALVES, part.axis, part.place))
+            children[number] = [add(part.lower), add(part.upper)]
+        else:
+            nodes.append((_BY_AXIS, dimensions, 0))
+            others = add(part.others)
+            found = {axis: add(one) for axis, one in part.parts.items()}
+            children[number] = [found.get(axis, others) for axis in range(dimensions)]
+        return number
+
+    add(whole)
+    below = np.array([node for some in children for node in some], np.int64)
+    return np.array(nodes, np.int64), offsets_of([*map(len, children)]), below
 
 
 def place(sample: Boxes, wanted: int) -> ShardAssignment:
     """Plan about `wanted` shards from a sample of the subscriptions."""
     lo, hi = hulls(RowBoxes(sample.lo, sample.hi, np.diff(sample.box_offsets)))
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
-    bounds = tuple(_evenly_spaced(np.sort(value[np.isfinite(value)])) for value in values)
+    some = [_evenly_spaced(np.sort(value[np.isfinite(value)]), wanted) for value in values]
+    bounds = _Bounds(np.concatenate(some), offsets_of([*map(len, some)]))
     ranks = _ranks(bounds, lo, hi)
     whole, shards = _cut(ranks, max(1, wanted), 0, mixed=True)
-    return ShardAssignment(bounds, whole, shards)
+    return ShardAssignment(bounds, *_flat(whole, sample.dimensions), shards)
 
 
 def _cut(ranks: _Ranks, wanted: int, number: int, *, mixed: bool) -> tuple[_Part, int]:
@@ -186,16 +281,14 @@ def _quantile(ranks: _Ranks, axis: int, lower: float) -> tuple[float, int]:
     return left / (len(middles) * max(1, int(last.max() - first.min()))), cut
 
 
-def _ranks(bounds: tuple[F64, ...], lo: F64, hi: F64) -> _Ranks:
-    """Return hulls counted in bounds. What isn't mentioned is wider than all bounds."""
-    first, last = (np.empty(lo.shape, np.int64, order="F") for _ in range(2))
-    for axis, known in enumerate(bounds):
-        with np.errstate(over="ignore"):  # below the lowest double
-            first[:, axis] = cells_of(known, np.nextafter(lo[:, axis], -np.inf))
-        last[:, axis] = np.minimum(cells_of(known, hi[:, axis]), len(known))
-        unmentioned = (lo[:, axis] == -np.inf) & (hi[:, axis] == np.inf)
-        first[unmentioned, axis], last[unmentioned, axis] = -1, _BOUNDS + 1
-    return _Ranks(first, last)
+def _ranks(bounds: _Bounds, lo: F64, hi: F64) -> _Ranks:
+    """Return hulls counted in bounds."""
+    first, last = (np.empty(lo.shape, np.int32, order="F") for _ in range(2))
+    for axis in range(lo.shape[1]):
+        known = bounds.values[bounds.begins[axis] : bounds.begins[axis + 1]]
+        ends = readonly(known), readonly(lo[:, axis]), readonly(hi[:, axis])
+        _write_ranks(*ends, first[:, axis], last[:, axis])
+    return _Ranks(first.astype(np.int64), last.astype(np.int64))
 
 
 def hulls(boxes: RowBoxes) -> tuple[F64, F64]:
@@ -212,8 +305,9 @@ def hulls(boxes: RowBoxes) -> tuple[F64, F64]:
     return lo, hi
 
 
-def _evenly_spaced(values: F64) -> F64:
-    """Return at most `_BOUNDS` evenly spaced elements of ascending values."""
-    if len(values) <= _BOUNDS:
+def _evenly_spaced(values: F64, shards: int) -> F64:
+    """Return evenly spaced elements of ascending values, a few hundred for a few shards."""
+    count = _FEW_BOUNDS if shards <= _FEW_SHARDS else _BOUNDS
+    if len(values) <= count:
         return values
-    return values[np.arange(_BOUNDS) * len(values) // _BOUNDS]
+    return values[np.arange(count) * len(values) // count]
