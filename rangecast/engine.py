@@ -42,11 +42,10 @@ from rangecast.model.validation.flags import flag
 from rangecast.rank.live import Query, best_live, best_on_device
 from rangecast.rank.options import Probabilities, RankOptions, ScoreFactors, probabilities_of
 from rangecast.rank.rate_limit import limited, seconds_of, time_axis
-from rangecast.rank.result import Best
+from rangecast.rank.result import Best, Span
 from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.scores.combine import Combine
 from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
-from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.rebuilt import View
 from rangecast.results import Matches, Rankings, separated
 
@@ -384,11 +383,6 @@ class Engine(LiveSet):
         return best
 
     def _best(self, view: View, query: Query) -> Best:
-        if query.span is not None and self.rank_index not in ("auto", Slabs.name):
-            raise UsageError(
-                f"{SLABS_ALONE}; this set uses {self.rank_index!r}: create it with "
-                "Engine(space, rank_index='auto')"
-            )
         if self._on_device is not None:
             return best_on_device(view, query, self._on_device)
         return best_live(view, query, self.rank_index, self.space)

@@ -9,20 +9,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, readonly
 from rangecast.model.answers.answerer import Answers, Choice
 from rangecast.model.answers.merge_parts import ARRIVAL, arrivals_of, dead_rows
 from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.encoding.event_columns import EventColumns
-from rangecast.rank.choose import Index, TolerantIndex, best_near, build, choose
+from rangecast.rank.choose import (
+    Index,
+    TolerantIndex,
+    best_near,
+    best_spans,
+    build,
+    check_spans,
+    choose,
+)
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.rate_limit import WINDOW, seconds_of
-from rangecast.rank.result import Best
+from rangecast.rank.result import Best, Span
 from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.scores.factors import Factors, FactorTable
 from rangecast.rank.scores.tolerances import not_tolerant
-from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.rank.warmup import begin
 
 _NEVER = np.iinfo(np.int64).max
@@ -120,8 +126,8 @@ class RankAnswerer:
         )
         if len(asked.tolerances) and not isinstance(self.index, TolerantIndex):
             raise not_tolerant(self.choice.name)
-        if asked.columns.spans and not isinstance(self.index, Slabs):
-            raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: use 'auto'")
+        if asked.columns.spans:
+            check_spans(self.index)
 
     def as_part(self, gone: I64, *, is_merged: bool = True) -> RankAnswerer:
         """Return this answerer as a part of a set, without the arrival numbers in `gone`."""
@@ -179,9 +185,8 @@ class RankAnswerer:
         def search(events: I64, k: int) -> Best:
             lo, hi = parts.lo[events], parts.hi[events]
             if asked.columns.spans:
-                assert isinstance(self.index, Slabs)
                 how = asked.span or "contain"
-                return self.index.best_spans(lo, hi, k, how, liveness=self.liveness)
+                return best_spans(self.index, lo, hi, k, how, self.liveness)
             return best_near(self.index, lo, k, tolerances, self.liveness)
 
         if parts.probabilities is not None:

@@ -14,12 +14,13 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from rangecast.device.devices import check_device_index
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
 from rangecast.model.shapes.verification.places import without_places
-from rangecast.rank.device import OnDevice
+from rangecast.rank.device import NOT_ON_A_DEVICE, OnDevice
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
 from rangecast.rank.papers.ir import IrTrees
@@ -27,7 +28,7 @@ from rangecast.rank.papers.rtree import TREE_OPTIONS, rtree
 from rangecast.rank.papers.segment import segment
 from rangecast.rank.papers.sopt import sopt
 from rangecast.rank.papers.trees import Trees
-from rangecast.rank.result import Best
+from rangecast.rank.result import Best, Span
 from rangecast.rank.scan import Scan
 from rangecast.rank.scores.combine import check_combine
 from rangecast.rank.scores.tolerances import not_tolerant
@@ -63,6 +64,28 @@ def best_near(index: Index, points: F64, k: int, tolerances: F64, liveness: Live
     if not isinstance(index, TolerantIndex):
         raise not_tolerant(index.name)
     return index.best_near(points, k, tolerances, liveness=liveness)
+
+
+@runtime_checkable
+class SpanIndex(Protocol):
+    """Protocol of a ranking index that ranks events with spans."""
+
+    def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
+        """Return the top k of events that are spans, (events, d) from lo to hi, both included."""
+
+
+def check_spans(index: Index) -> SpanIndex:
+    """Return an index that ranks spans; raise an error if it doesn't."""
+    if isinstance(index, OnDevice):
+        raise UsageError(NOT_ON_A_DEVICE)
+    if not isinstance(index, SpanIndex):
+        raise UsageError("spans can't be ranked by subscriptions with shapes")
+    return index
+
+
+def best_spans(index: Index, lo: F64, hi: F64, k: int, span: Span, liveness: Liveness) -> Best:
+    """Return the top k of each event with spans; an error if the index ranks none."""
+    return check_spans(index).best_spans(lo, hi, k, span, liveness=liveness)
 
 
 INDEXES: dict[str, Callable[..., Index]] = {

@@ -24,15 +24,14 @@ from rangecast.model.boxes import frozen
 from rangecast.model.sets.live_view import LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
-from rangecast.rank.choose import Index, best_near
+from rangecast.rank.choose import Index, best_near, best_spans
 from rangecast.rank.device import NOT_ON_A_DEVICE, best_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import merge_into
-from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
+from rangecast.rank.result import TESTED, Best, Span, Work, checked, new_best, new_counters
 from rangecast.rank.scores.combine import check_combine, initial_value, joined, number_of
 from rangecast.rank.scores.tolerances import NO_TOLERANCES, share_of
-from rangecast.rank.slabs.index import Slabs, Span
-from rangecast.rank.verified import Verified, VerifiedScan
+from rangecast.rank.slabs.index import Slabs
 from rangecast.rank.warmup import WarmupIndex, begin
 
 _PIECE = 512
@@ -267,12 +266,7 @@ def _best_part(part: RankedPart, liveness: Liveness, query: Query) -> Best:
     """Return the top k of a part, with its own rows."""
     if query.span is None:
         return best_near(part.structure, query.lo, query.k, query.tolerances, liveness)
-    if isinstance(part.structure, Verified | VerifiedScan):
-        raise UsageError("spans can't be ranked by subscriptions with shapes")
-    assert isinstance(
-        part.structure, Slabs | WarmupIndex
-    )  # a set with another index takes no spans
-    return part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
+    return best_spans(part.structure, query.lo, query.hi, query.k, query.span, liveness)
 
 
 def _best_first(part: RankedPart, liveness: Liveness, query: Query, room: int) -> Best:

@@ -15,10 +15,10 @@ from rangecast.model.encoding.event_columns import EventColumns, Parts
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.rank.live import Query
+from rangecast.rank.result import Span
 from rangecast.rank.scores.adjusted import check_adjusted
 from rangecast.rank.scores.combine import Combine
 from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
-from rangecast.rank.slabs.index import Span
 
 ScoreFactors = Callable[[int, list[Id]], npt.ArrayLike]
 """(event, ids of some subscriptions) -> factors of their scores for this event, which is given by

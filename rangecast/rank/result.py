@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from rangecast.model.validation.arguments import check_integer
 # Places in the array of counters that kernels fill; from LEVEL on, pages opened by level.
 EXAMINED, HOLES, CALLS, TESTED, WORDS, LEVEL = 0, 1, 2, 3, 4, 5
 _F64 = np.dtype(np.float64)
+Span = Literal["overlap", "contain"]
+"""Condition on the spans of an event: a subscription must overlap them, or contain them."""
 LEVELS = 32
 """More levels than any tree of pages has."""
 
@@ -113,3 +115,21 @@ def checked(points: F64, dimensions: int, k: int) -> F64:
         )
     coordinates.setflags(write=False)  # quicker than by its flags
     return coordinates
+
+
+def not_exact() -> UsageError:
+    """Return the error of an index for relaxed ranking that is given spans."""
+    return UsageError("events with spans are ranked exactly; give relaxed=False")
+
+
+def ends_of(lo: F64, hi: F64, dimensions: int, k: int, span: Span) -> tuple[F64, F64]:
+    """Return `above` and `below` of spans: a box holds one if lo <= above and below <= hi.
+
+    lo, hi   (events, d) both included
+    """
+    if span not in ("overlap", "contain"):
+        raise UsageError(f"span must be 'overlap' or 'contain'; given: {span!r}")
+    first, last = checked(lo, dimensions, k), checked(hi, dimensions, k)
+    if first.shape != last.shape or not (first <= last).all():
+        raise UsageError("a span must not end before it begins")
+    return (last, first) if span == "overlap" else (first, last)

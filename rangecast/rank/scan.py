@@ -17,7 +17,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.boxes import Boxes
 from rangecast.rank.liveness import ALL, Liveness
-from rangecast.rank.result import Best, Work, checked, new_best
+from rangecast.rank.result import Best, Span, Work, checked, ends_of, new_best, not_exact
 from rangecast.rank.scores.tolerances import NO_TOLERANCES
 
 
@@ -87,15 +87,28 @@ class Scan:
     def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of each event, with a tolerance per attribute in relaxed ranking."""
         events = checked(points, self.boxes.dimensions, k)
+        return self._best_held(events, events, k, tolerances, liveness)
+
+    def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
+        """Return the top k of events that are spans, (events, d) from lo to hi, both included."""
+        if self.is_relaxed:
+            raise not_exact()
+        ends = ends_of(lo, hi, self.boxes.dimensions, k, span)
+        return self._best_held(*ends, k, NO_TOLERANCES, liveness)
+
+    def _best_held(
+        self, above: F64, below: F64, k: int, tolerances: F64, liveness: Liveness
+    ) -> Best:
+        """Return the top k of each event, which a box holds if lo <= above and below <= hi."""
         k = min(k, self.boxes.rows)
-        rows, scores, counts = new_best(len(events), k)
+        rows, scores, counts = new_best(len(above), k)
         everyone = np.arange(self.boxes.rows)
         set_rows = liveness.set_rows if len(liveness.set_rows) else everyone
         alive = liveness.died[set_rows] > liveness.edit if len(liveness.died) else everyone >= 0
         block = max(1, _BLOCK_BYTES // max(8, 8 * len(self.boxes.lo)))
-        for first in range(0, len(events) if k else 0, block):
+        for first in range(0, len(above) if k else 0, block):
             some = slice(first, first + block)
-            best = np.where(alive, self._best_of_all(events[some], tolerances), -np.inf)
+            best = np.where(alive, self._best_of_all(above[some], below[some], tolerances), -np.inf)
             event, row = np.nonzero(_are_among(best, k))
             order = np.lexsort((row, -best[event, row], event))
             event, row = event[order], row[order]
@@ -103,18 +116,18 @@ class Scan:
             rank = np.arange(len(event)) - np.searchsorted(event, event)
             rows[some][event, rank] = row
             scores[some][event, rank] = best[event, row]
-        return Best(rows, scores, counts, Work(tested=len(events) * len(self.boxes.lo)))
+        return Best(rows, scores, counts, Work(tested=len(above) * len(self.boxes.lo)))
 
-    def _best_of_all(self, points: F64, tolerances: F64) -> F64:
+    def _best_of_all(self, above: F64, below: F64, tolerances: F64) -> F64:
         """Return the score of each subscription for each event, -inf if it doesn't qualify."""
         boxes = self.boxes
         nothing, join = _JOIN[self.combine]
-        shape = len(points), len(boxes.lo)
+        shape = len(above), len(boxes.lo)
         qualified = np.full(shape, not self.is_relaxed)
         total = np.full(shape, nothing) if self.is_relaxed else boxes.scores[boxes.owner]
         for axis in range(boxes.dimensions):
-            value = points[:, axis, None]
-            holds = (boxes.lo[:, axis] <= value) & (value <= boxes.hi[:, axis])
+            value = above[:, axis, None]
+            holds = (boxes.lo[:, axis] <= value) & (below[:, axis, None] <= boxes.hi[:, axis])
             if not self.is_relaxed:
                 qualified &= holds
                 continue

@@ -10,12 +10,11 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.verification.places import without_places
-from rangecast.rank.choose import Index, best_near, build, choose
+from rangecast.rank.choose import Index, best_near, best_spans, build, choose
 from rangecast.rank.liveness import ALL, Liveness
-from rangecast.rank.result import Best
+from rangecast.rank.result import Best, Span
 from rangecast.rank.scan import Scan
 from rangecast.rank.slabs.exact import search_exact
-from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.rank.slabs.relaxed import search_relaxed
 
 _VERB = "rank"
@@ -72,6 +71,4 @@ class WarmupIndex:
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of events with spans; wait for the kernels to compile."""
-        built = self.interim.settled()
-        assert isinstance(built, Slabs)
-        return built.best_spans(lo, hi, k, span, liveness=liveness)
+        return best_spans(self.interim.settled(), lo, hi, k, span, liveness)

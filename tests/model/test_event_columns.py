@@ -124,6 +124,21 @@ def test_uncertain_events_are_ranked_by_score_times_probability(cli, folder):
     ]
 
 
+@pytest.mark.parametrize("index", ["segment", "interval-ends", "sopt:branching=2", "ir", "scan"])
+def test_every_structure_ranks_spans_and_uncertain_events_in_the_shell(cli, folder, index):
+    (folder / "events.csv").write_text("id,age_lo,age_hi,credit\na,30,50,441\n")
+    uncertain = "id,age_lo,age_hi,age_probability,credit\na,30,50,0.5,441\n"
+    (folder / "uncertain.csv").write_text(uncertain)
+    for events, *options in (
+        ("uncertain.csv", "--probabilities"),
+        ("events.csv", "--span", "contain"),
+        ("events.csv", "--span", "overlap"),
+    ):
+        asked = events, *FILES[1:], *options, "--index"
+        found = [cli("rank", *asked, name, cwd=folder).stdout for name in ("auto", index)]
+        assert found[0] == found[1] != ""
+
+
 def test_columns_of_spans_without_the_option_are_named_with_what_to_do(cli, folder):
     (folder / "events.csv").write_text("id,age_lo,age_hi\na,1,2\n")
     for command in ("rank", "match"):
@@ -140,10 +155,6 @@ def test_what_does_not_go_together_is_rejected(cli, folder):
         (("--probabilities", "--relaxed"), "ranked exactly"),
         (("--probabilities", "--span", "overlap"), "contain them"),
         (("--probabilities", "--score-factors", "factors.csv"), "no score factors"),
-        (
-            ("--span", "overlap", "--index", "sopt"),
-            "only the index 'slabs' ranks events with spans; given: 'sopt'",
-        ),
     ):
         assert told in cli("rank", *FILES, *options, cwd=folder, code=2).stderr
 

@@ -111,22 +111,6 @@ def test_a_live_set_takes_spans():
         engine.rank({"x": (1, 2)}, 1, span="touch")
 
 
-@pytest.mark.parametrize("rank_index", sorted({*INDEXES} - {"slabs"}))
-def test_an_index_that_takes_no_spans_says_so_at_once_and_what_to_do(rank_index):
-    engine = Engine(Space([Number("x")]), rank_index=rank_index)
-    engine.subscribe("a", "x > 0", score=1)  # so few that there is no index yet
-    told = f"index 'slabs' ranks .*; this set uses '{rank_index}': create it .*rank_index='auto'"
-    for ask in (
-        lambda: engine.rank({"x": (1, 2)}, 1, span="overlap"),
-        lambda: engine.rank({"x": (1, 2)}, 1, probabilities={"x": 0.5}),
-        lambda: engine.rank({"x": (1, 2)}, 1, score_factors=lambda _, ids: 1.0, span="contain"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            ask()
-    assert engine.rank({"x": 1}, 1) == [("a", 1.0)]
-    assert engine.rank({"x": 1}, 1, score_factors=lambda _, ids: 0.5) == [("a", 0.5)]
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_scores_that_depend_on_the_event(seed):
     boxes, points = many(4000, 2, seed=seed)

@@ -93,6 +93,26 @@ def test_boxes_in_order_of_their_values_are_built_anew() -> None:
     assert trees.best(np.array([[1000.5]]), 3).of(0)[0].tolist() == [500]
 
 
+@pytest.mark.parametrize("branching", [2, 3, 4, 5, 50])
+@pytest.mark.parametrize("order", ["rising", "falling", "inwards", "random"])
+def test_lists_have_few_levels_however_boxes_are_inserted(branching: int, order: str) -> None:
+    """A page that is cut in two leaves at least two items in either: kernels have 32 levels."""
+    count = 3000
+    scores = {
+        "rising": np.arange(count),
+        "falling": -np.arange(count),
+        "inwards": np.where(np.arange(count) % 2, 1, -1) * np.arange(count, 0, -1),
+        "random": np.random.default_rng(2).permutation(count),
+    }[order].astype(float)
+    trees = IrTrees(Boxes.of([[0.0]], [[9.0]], scores=[0.5]), branching=branching)
+    ends = np.zeros((100, 1)), np.full((100, 1), 9.0)
+    for first in range(0, count, 100):
+        trees.insert(Boxes.of(*ends, scores=scores[first : first + 100]))
+        assert trees._shape.levels <= 14
+    best = trees.best(np.array([[5.0]]), 5)
+    assert best.of(0)[1].tolist() == sorted([0.5, *scores.tolist()], reverse=True)[:5]
+
+
 def test_room_that_is_given_up_comes_back() -> None:
     rng = np.random.default_rng(1)
     lo = rng.random((4000, 1))

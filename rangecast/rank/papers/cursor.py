@@ -9,11 +9,20 @@ with b slots: b log n slots and log p places of the heap.
 In the endpoint-sorted interval tree a list isn't in the order of scores: all its boxes that hold
 the value go into the heap at once.
 
-    steps    (d * depth, 2 + 2 * levels)   of each list: pages on the stack, whether the leaf held
+A value may be a span. A box holds it if lo <= above and below <= hi, with both ends the value of a
+point, `above` the end of a span that boxes must overlap, and its beginning if they must contain it.
+The same rule says where to go: left of a split that is after `below`, right of one up to `above`.
+So there is one path for a point, at most one to contain a span, and all of the tree between the
+ends to overlap it: a box may then come more than once, one time after the other, if it is in
+several lists. Boxes that overlap a span need not meet each other. So in the arrangement of SOPT-R,
+which keeps the order of those alone that do, they all go into the heap at once.
+
+    steps    (d * lists, 2 + 2 * levels)   of each list: pages on the stack, whether the leaf held
              something, then page and next slot for each of them
     heap     (d, 2 * room)  box, and the list that it came from
     sizes    (d,)           places of the heap in use
     taken    (d,)           1 if the first of the heap was handed out already
+    nodes    (depth,)       nodes of the tree that are still to be visited
 """
 
 from __future__ import annotations
@@ -40,6 +49,7 @@ class Cursor(NamedTuple):
     heap: Annotated[I64, 2]
     sizes: I64
     taken: I64
+    nodes: I64
 
 
 class Walks(NamedTuple):
@@ -54,7 +64,7 @@ class Walks(NamedTuple):
     cursor: Cursor
     width: int
     """Places of a list in `steps`."""
-    depth: int
+    lists: int
     """Lists of an attribute in `steps`."""
     room: int
     """Places of an attribute in `heap`."""
@@ -96,7 +106,7 @@ def before(source: Any, axis: int, a: int, b: int) -> bool:
 
 
 @jit
-def _walk(walks: Walks, value: float, slot: int) -> int:
+def _walk(walks: Walks, above: float, below: float, slot: int) -> int:
     """Return the next box of a list that holds the value, -1 if there is none."""
     steps, stack = walks.cursor.steps, slot * walks.width
     lo, hi = walks.source.lo, walks.source.hi
@@ -109,7 +119,7 @@ def _walk(walks: Walks, value: float, slot: int) -> int:
         leaf = walks.source.level[page] == 0
         start = at
         if not walks.by_construction:
-            while at < end and not ((lo[at] <= value) & (value <= hi[at])):
+            while at < end and not ((lo[at] <= above) & (below <= hi[at])):
                 at += 1
         if leaf:
             walks.counters[EXAMINED] += at - start + (at < end)
@@ -159,51 +169,65 @@ def _wait(walks: Walks, axis: int, box: int, origin: int) -> None:
 
 
 @jit
-def _gather(walks: Walks, axis: int, page: int, value: float, below: bool) -> None:
+def _gather(walks: Walks, axis: int, page: int, above: float, below: float, by_lower: bool) -> None:
     """Put all boxes of an endpoint-sorted list that hold the value into the heap, in any order."""
     begin, end = walks.source.first[page], walks.source.first[page] + walks.source.filled[page]
     walks.counters[LEVEL] += 1
     at = begin
     while at < end and (
-        walks.source.lo[at] <= value if below else value <= walks.source.ends_hi[at]
+        walks.source.lo[at] <= above if by_lower else below <= walks.source.ends_hi[at]
     ):
-        _wait(walks, axis, walks.source.item[at] if below else walks.source.ends[at], -1)
+        _wait(walks, axis, walks.source.item[at] if by_lower else walks.source.ends[at], -1)
         at += 1
     walks.counters[EXAMINED] += at - begin + (at < end)
     walks.counters[HOLES] += at == begin
 
 
 @jit
-def begin(walks: Walks, axis: int, value: float) -> None:
+def begin(walks: Walks, axis: int, above: float, below: float) -> None:
     """Start a walk: the boxes of an attribute that hold a value."""
     walks.cursor.sizes[axis] = walks.cursor.taken[axis] = 0
     node = walks.source.top[axis]
-    slot = axis * walks.depth
+    slot = axis * walks.lists
+    drained = walks.source.is_arranged and below < above
+    waiting = 0
     while node >= 0:
         page = walks.source.root[node]
-        below = value < walks.source.split[node]
+        is_left, is_right = below < walks.source.split[node], walks.source.split[node] <= above
         may_hold = page >= 0
         if may_hold and walks.has_hulls:
             lowest, highest = walks.source.hull_lo[node], walks.source.hull_hi[node]
-            may_hold = lowest <= value and value <= highest
+            may_hold = lowest <= above and below <= highest
         if may_hold and walks.by_ends:
-            _gather(walks, axis, page, value, below)
+            _gather(walks, axis, page, above, below, is_left)
         elif may_hold:
             stack = slot * walks.width
             walks.cursor.steps[stack + DEPTH], walks.cursor.steps[stack + FOUND] = 1, 0
             walks.cursor.steps[stack + STACK], walks.cursor.steps[stack + STACK + 1] = page, 0
             walks.counters[LEVEL + walks.source.level[page]] += 1
-            box = _walk(walks, value, slot)
+            box = _walk(walks, above, below, slot)
+            while drained and box >= 0:
+                _wait(walks, axis, box, -1)
+                box = _walk(walks, above, below, slot)
             if box >= 0:
                 _wait(walks, axis, box, slot)
                 slot += 1
-        node = walks.source.left[node] if below else walks.source.right[node]
+        left, right = walks.source.left[node], walks.source.right[node]
+        node = left if is_left else -1
+        if is_right and node < 0:
+            node = right
+        elif is_right and right >= 0:
+            walks.cursor.nodes[waiting] = right
+            waiting += 1
+        if node < 0 and waiting:
+            waiting -= 1
+            node = walks.cursor.nodes[waiting]
     for item in range(walks.cursor.sizes[axis] // 2 - 1, -1, -1):
         _sink(walks, axis, item)
 
 
 @jit
-def getnext(walks: Walks, axis: int, value: float) -> int:
+def getnext(walks: Walks, axis: int, above: float, below: float) -> int:
     """Return the next best box of an attribute that holds the value, -1 when there is none."""
     walks.counters[CALLS] += 1
     base = 2 * axis * walks.room
@@ -211,7 +235,7 @@ def getnext(walks: Walks, axis: int, value: float) -> int:
         axis
     ]:  # only now: the last call would have looked further than it was asked
         origin = walks.cursor.heap[base + 1]
-        follower = _walk(walks, value, origin) if origin >= 0 else -1
+        follower = _walk(walks, above, below, origin) if origin >= 0 else -1
         if follower >= 0:
             walks.cursor.heap[base] = follower
         else:
@@ -234,10 +258,10 @@ def fetch_rounds(source: I64, points: F64, rounds: I64, cursor: I64, counters: I
     for event in range(len(points)):
         point = points[event]
         for axis in range(len(point)):
-            begin(walks, axis, point[axis])
+            begin(walks, axis, point[axis], point[axis])
         for _ in range(rounds[event]):
             for axis in range(len(point)):
-                getnext(walks, axis, point[axis])
+                getnext(walks, axis, point[axis], point[axis])
 
 
 @jit
@@ -263,12 +287,35 @@ def _depth(table: I64, stack: I64, depths: I64) -> int:
 
 @jit_single
 def _begin_one(source: I64, cursor: I64, counters: I64, axis: int, value: float) -> None:
-    begin(walks_of(source, cursor, counters), axis, value)
+    begin(walks_of(source, cursor, counters), axis, value, value)
 
 
 @jit_single
 def _next_one(source: I64, cursor: I64, counters: I64, axis: int, value: float) -> int:
-    return getnext(walks_of(source, cursor, counters), axis, value)
+    return getnext(walks_of(source, cursor, counters), axis, value, value)
+
+
+@jit
+def _max_lists(table: I64, above: F64, below: F64, stack: I64) -> int:
+    """Return how many lists an event looks at on one attribute, at most; `stack` is scratch."""
+    source = opened(table, Source)
+    most = 0
+    for event in range(len(above)):
+        for axis in range(len(source.top)):
+            lists = waiting = 0
+            node = source.top[axis]
+            while node >= 0:
+                lists += source.root[node] >= 0
+                split, right = source.split[node], source.right[node]
+                node = source.left[node] if below[event, axis] < split else -1
+                if split <= above[event, axis] and right >= 0:
+                    stack[waiting] = right
+                    waiting += 1
+                if node < 0 and waiting:
+                    waiting -= 1
+                    node = stack[waiting]
+            most = max(most, lists)
+    return most
 
 
 class Shape(NamedTuple):
@@ -277,6 +324,8 @@ class Shape(NamedTuple):
     depth: int
     levels: int
     room: int
+    lists: int
+    """Lists of an attribute that an event looks at, at most."""
 
     @classmethod
     def of(cls, source: Bundle[Source]) -> Shape:
@@ -285,15 +334,23 @@ class Shape(NamedTuple):
         nodes = len(arrays.split) + 1
         depth = _depth(source.table, np.empty(nodes, np.int64), np.empty(nodes, np.int64))
         levels = int(arrays.level.max(initial=0)) + 1
-        return cls(max(depth, 1), levels, max(depth, len(arrays.ends), 1))
+        return cls(max(depth, 1), levels, max(depth, len(arrays.ends), 1), max(depth, 1))
+
+    def overlapping(self, source: Bundle[Source], above: F64, below: F64) -> Shape:
+        """Return the sizes for spans that boxes must overlap, which take more than one path."""
+        lists = _max_lists(source.table, above, below, np.empty(self.depth + 1, np.int64))
+        lists = max(lists, self.lists)
+        drained = len(source.arrays.item) if source.arrays.is_arranged else 0
+        return self._replace(lists=lists, room=max(self.room, lists, drained))
 
     def cursor(self, dimensions: int) -> Bundle[Cursor]:
         """Return a fresh cursor."""
         cursor = Cursor(
-            np.zeros((dimensions * self.depth, STACK + 2 * self.levels), np.int64),
+            np.zeros((dimensions * self.lists, STACK + 2 * self.levels), np.int64),
             np.empty((dimensions, 2 * self.room), np.int64),
             np.zeros(dimensions, np.int64),
             np.zeros(dimensions, np.int64),
+            np.zeros(self.depth + 1, np.int64),
         )
         return Bundle(cursor)
 

@@ -21,6 +21,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.rank.papers.cursor import Shape
 from rangecast.rank.papers.interval import parted
 from rangecast.rank.papers.ir_pages import (
+    LEAST,
     Edits,
     Pool,
     add_boxes,
@@ -166,6 +167,7 @@ class IrTrees(Trees):
     ):
         super().__init__("ir", ir, boxes, relaxed=relaxed, combine=combine, branching=branching)
         self._branching = branching
+        self._edited_branching = max(branching, LEAST)
         self._columns: _Columns | None = None
         self._pool: Bundle[Pool] | None = None
         self._edits, self._built = 0, len(boxes.lo)
@@ -217,7 +219,7 @@ class IrTrees(Trees):
         spans = [np.arange(*columns.box_offsets[row : row + 2]) for row in which.tolist()]
         boxes = np.concatenate([np.zeros(0, np.int64), *spans])
         edits = Bundle(columns.edits_of(boxes))
-        drop_boxes(self._pool.table, edits.table, self._branching, columns.path)
+        drop_boxes(self._pool.table, edits.table, self._edited_branching, columns.path)
         columns.is_live[which] = False
         self._settle(len(which))
 
@@ -239,15 +241,15 @@ class IrTrees(Trees):
             by_row=columns.width,
             by_axis=int(columns.relaxed),
         )
-        pool = pool_of(held, self._branching)
+        pool = pool_of(held, self._edited_branching)
         self._pool = pool.replaced(owner=columns.owner, worth=columns.worth)
 
     def _add(self, edits: Edits) -> None:
         bundle, done, columns = Bundle(edits), 0, self._editable()
         while done < len(edits.box):
             assert self._pool is not None
-            self._pool = with_room(self._pool, self._branching)
-            how = self._branching, columns.path, columns.deepest
+            self._pool = with_room(self._pool, self._edited_branching)
+            how = self._edited_branching, columns.path, columns.deepest
             done = add_boxes(self._pool.table, bundle.table, done, *how)
 
     def _settle(self, edits: int) -> None:
@@ -267,7 +269,7 @@ class IrTrees(Trees):
         assert self._pool is not None
         self.source = readonly_arrays(self._pool.arrays)
         depth, levels = columns.deepest.tolist()
-        self._shape = Shape(depth, levels, depth)
+        self._shape = Shape(depth, levels, depth, depth)
 
     def _look_up(self) -> None:
         """Let relaxed ranking look new boxes up."""

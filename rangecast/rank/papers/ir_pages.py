@@ -1,10 +1,11 @@
 """Edits of an IR-tree in place: the list of a node as a tree of pages that split and shrink.
 
 Pages are those of `Source`, with room to grow: a page has 4, 8, 16, ... slots, b at most, and a
-full one moves to a larger place or is cut in two. Slots and pages that are given up wait in lists
-for the next that needs them. Boxes stay in the order of their scores, and the hulls above them
-tight: so a page whose hull holds a value has a box that does (Lemma 3.1), as all boxes of a list
-hold the split.
+full one moves to a larger place or is cut in two. A b below 4 counts as 4: cut in two, a page of 2
+or 3 slots would leave one with a single item, and levels would pile up with every box. Slots and
+pages that are given up wait in lists for the next that needs them. Boxes stay in the order of their
+scores, and the hulls above them tight: so a page whose hull holds a value has a box that does
+(Lemma 3.1), as all boxes of a list hold the split.
 
 Arrays don't grow here: `add_boxes` returns where it ran out of room, and `with_room` makes some.
 """
@@ -28,7 +29,7 @@ _SIZES = 32
 """Sizes that a place of slots can have, at most."""
 _ROOM = LEVELS
 """Pages and nodes that one box can take, at most."""
-_LEAST = 4
+LEAST = 4
 """Slots of the smallest page."""
 
 
@@ -55,6 +56,7 @@ class Pool(NamedTuple):
     worth: F64
     by_row: int
     by_axis: int
+    is_arranged: int
 
 
 class Edits(NamedTuple):
@@ -103,10 +105,10 @@ def readonly_arrays(pool: Pool) -> Bundle[Source]:
 @jit
 def _give_slots(pool: Any, start: int, capacity: int, branching: int) -> None:
     """Keep a place of slots for another page."""
-    if capacity < min(_LEAST, branching):
+    if capacity < LEAST:
         return
     size = 0
-    while min(_LEAST << (size + 1), branching) <= capacity and _LEAST << size < branching:
+    while min(LEAST << (size + 1), branching) <= capacity and LEAST << size < branching:
         size += 1
     pool.item[start] = pool.used[FREE_SLOTS + size]
     pool.used[FREE_SLOTS + size] = start
@@ -116,9 +118,9 @@ def _give_slots(pool: Any, start: int, capacity: int, branching: int) -> None:
 def _place_page(pool: Any, page: int, need: int, branching: int) -> None:
     """Give a page a place with room for `need` slots."""
     size = 0
-    while min(_LEAST << size, branching) < need:
+    while min(LEAST << size, branching) < need:
         size += 1
-    pool.capacity[page] = min(_LEAST << size, branching)
+    pool.capacity[page] = min(LEAST << size, branching)
     free = pool.used[FREE_SLOTS + size]
     if free >= 0:
         pool.used[FREE_SLOTS + size] = pool.item[free]

@@ -223,4 +223,4 @@ def sopt(boxes: Boxes, *, relaxed: bool = False, branching: int = BRANCHING) -> 
         order = arranged(axis.lo, axis.hi) if len(axis.box) else np.zeros(0, np.int64)
         moved = Axis(axis.box[order], axis.lo[order], axis.hi[order])
         trees.append(single_list(moved, branching))
-    return joined(trees, boxes, relaxed=relaxed)
+    return joined(trees, boxes, relaxed=relaxed, is_arranged=True)

@@ -61,6 +61,8 @@ class Source(NamedTuple):
     by_row: int
     by_axis: int
     """The score of a box on an axis is worth[by_row * owner + by_axis * axis]."""
+    is_arranged: int
+    """1 if of the boxes of a list only those that meet are in the order of their scores; else 0."""
 
 
 NONE: AnyArray = np.zeros(0)
@@ -139,7 +141,9 @@ _KINDS = (
 """The types of the arrays of a source, from `split` to `hull_hi`."""
 
 
-def joined(trees: Sequence[AxisTree | None], boxes: Boxes, *, relaxed: bool) -> Source:
+def joined(
+    trees: Sequence[AxisTree | None], boxes: Boxes, *, relaxed: bool, is_arranged: bool = False
+) -> Source:
     """Return the trees of all attributes as one source; `None` has no boxes."""
     top = np.full(len(trees), -1)
     nodes = pages = slots = 0
@@ -174,9 +178,8 @@ def joined(trees: Sequence[AxisTree | None], boxes: Boxes, *, relaxed: bool) -> 
         frozen(np.concatenate(column) if column else NONE, kind)
         for column, kind in zip(columns, _KINDS, strict=True)
     )
-    return Source._make(
-        (frozen(top, np.int32), *arrays, boxes.owner, *worth_of(boxes, relaxed=relaxed))
-    )
+    scores = worth_of(boxes, relaxed=relaxed)
+    return Source._make((frozen(top, np.int32), *arrays, boxes.owner, *scores, int(is_arranged)))
 
 
 def packed(

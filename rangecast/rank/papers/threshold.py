@@ -115,7 +115,7 @@ def _begin_all(walks: Walks, point: F64, seen: SeenSubscriptions) -> None:
         seen.going[axis] = walks.source.top[axis] >= 0
         seen.heads[axis] = 0.0
         if seen.going[axis]:
-            begin(walks, axis, point[axis])
+            begin(walks, axis, point[axis], point[axis])
 
 
 @jit
@@ -130,7 +130,7 @@ def _round(
     for axis in range(len(point)):
         if not seen.going[axis]:
             continue
-        box = getnext(walks, axis, point[axis])
+        box = getnext(walks, axis, point[axis], point[axis])
         if box < 0:
             seen.going[axis] = 0
             seen.heads[axis] = 0.0

@@ -21,17 +21,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
 
 import numpy as np
 
-from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, readonly
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import direct
 from rangecast.model.boxes import Boxes
 from rangecast.rank.liveness import ALL, Liveness
-from rangecast.rank.result import Best, Work, checked, new_best, new_counters
+from rangecast.rank.result import (
+    Best,
+    Span,
+    Work,
+    checked,
+    ends_of,
+    new_best,
+    new_counters,
+    not_exact,
+)
 from rangecast.rank.scores.combine import number_of
 from rangecast.rank.scores.tolerances import NO_TOLERANCES
 from rangecast.rank.slabs.adding import add_exact, add_exact_one, add_relaxed
@@ -40,8 +47,6 @@ from rangecast.rank.slabs.layout import lay_out
 from rangecast.rank.slabs.lists import CellResolution
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 
-Span = Literal["overlap", "contain"]
-SLABS_ALONE = "only the index 'slabs' ranks events with spans"
 _FINENESS = CellResolution()
 _NO_FLOOR = np.array([-np.inf])
 
@@ -94,13 +99,8 @@ class Slabs:
         span   `overlap`: a subscription must meet the span; `contain`: hold all of it.
         """
         if self.relaxed:
-            raise UsageError("events with spans are ranked exactly; give relaxed=False")
-        if span not in ("overlap", "contain"):
-            raise UsageError(f"span must be 'overlap' or 'contain'; given: {span!r}")
-        first, last = checked(lo, self.dimensions, k), checked(hi, self.dimensions, k)
-        if first.shape != last.shape or not (first <= last).all():
-            raise UsageError("a span must not end before it begins")
-        above, below = (last, first) if span == "overlap" else (first, last)
+            raise not_exact()
+        above, below = ends_of(lo, hi, self.dimensions, k, span)
         return self._exact(above, below, k, liveness, is_span=True)
 
     def add(

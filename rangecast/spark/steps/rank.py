@@ -25,12 +25,11 @@ from rangecast.model.space import Space
 from rangecast.rank.answerer import RankAnswerer, RankQuery
 from rangecast.rank.choose import check_index
 from rangecast.rank.rate_limit import WINDOW, time_axis
-from rangecast.rank.result import check_k
+from rangecast.rank.result import Span, check_k
 from rangecast.rank.scores.adjusted import check_adjusted
 from rangecast.rank.scores.combine import check_combine
 from rangecast.rank.scores.factors import FactorTable, read_factors
 from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
-from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
 from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.steps.prepared import (
