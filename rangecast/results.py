@@ -96,11 +96,11 @@ class Matches(Results[list[Id]]):
                 end = max(begin + 1, fitting)
                 rows = piece.rows[offsets[begin] : offsets[end]]
                 matches = MatchRows(offsets[begin : end + 1] - offsets[begin], rows)
-                some = slice(first + begin, first + end)
+                own = slice(first + begin, first + end)
                 yield Matches(
                     (matches,),
-                    None if self.event_ids is None else self.event_ids[some],
-                    None if self.kept is None else self.kept[some],
+                    None if self.event_ids is None else self.event_ids[own],
+                    None if self.kept is None else self.kept[own],
                     self._lists,
                 )
                 begin = end

@@ -169,13 +169,13 @@ def message(row: Mapping[str, Any]) -> AnyMessage:
     """Decode a message of the server."""
     if row.get("transition") == "digest":
         whole = {"position": row["position"], "event": None}
-        found: list[Any] = [
-            message({**whole, "subscriptions": [one["subscription"]], **one})
-            for one in row["transitions"]
+        parts: list[Any] = [
+            message({**whole, "subscriptions": [transition["subscription"]], **transition})
+            for transition in row["transitions"]
         ]
         about = row["position"], row["subscriptions"], row["window"]
         at = datetime.fromisoformat(row["at"])
-        return DigestMessage(*about, at, found, row["id"], row.get("dropped", 0))
+        return DigestMessage(*about, at, parts, row["id"], row.get("dropped", 0))
     if "transition" in row:
         fields = {name: row[name] for name in TransitionMessage._fields if name in row}
         moments = {name: datetime.fromisoformat(row[name]) for name in ("at", "since")}
@@ -211,8 +211,8 @@ def rankings_of(lists: Sequence[Sequence[tuple[Id, float]]], events: EventLabels
     rows, scores = np.zeros(shape, np.int32), np.zeros(shape)
     is_there = np.arange(shape[1]) < counts[:, None]
     rows[is_there] = _numbered(int(counts.sum()))
-    scores[is_there] = [score for some in lists for _, score in some]
-    ids = _rows([list_ for some in lists for list_, _ in some])
+    scores[is_there] = [score for ranking in lists for _, score in ranking]
+    ids = _rows([list_ for ranking in lists for list_, _ in ranking])
     return Rankings(Best(rows, scores, counts), *events, ids)
 
 

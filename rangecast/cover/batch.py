@@ -74,8 +74,8 @@ def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I3
     index = Blocks(dimensions)
     index.reserve(len(store.arrays.owner))
     kernels = kernels_for(index)
-    for some in _twice_as_many(kept):
-        index.hold(store, boxes_of(store.arrays, some))
+    for piece in _twice_as_many(kept):
+        index.hold(store, boxes_of(store.arrays, piece))
         above = np.empty(len(open_places), np.int32)
         kernels.earliest_above(index.state.table, store.table, rows[open_places], above)
         coverers[open_places] = above
@@ -94,10 +94,10 @@ def _twice_as_many(rows: I64) -> Iterator[I64]:
 def _largest_first(boxes: Boxes) -> I64:
     """Return the rows in an order in which a row mostly follows those that cover it."""
     points = points_of(boxes.lo, boxes.hi)
-    some = np.random.default_rng(0).choice(len(points), min(len(points), _SAMPLE), replace=False)
+    sampled = np.random.default_rng(0).choice(len(points), min(len(points), _SAMPLE), replace=False)
     total = np.zeros(len(points), np.int64)
     for column in points.T:
-        edges = edges_of_bounds(column[some], np.empty(0), _CELLS)
+        edges = edges_of_bounds(column[sampled], np.empty(0), _CELLS)
         total += cells_of(edges, column)
     largest = np.maximum.reduceat(total, boxes.box_offsets[:-1])
     return np.argsort(-largest, kind="stable")

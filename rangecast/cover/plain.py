@@ -38,9 +38,9 @@ def covered_plainly(boxes: Boxes) -> I32:
     kept = np.sort(_kept(points, starts))
     rows = np.setdiff1d(np.arange(boxes.rows), kept, assume_unique=True)
     for by in _in_pieces(kept, _OTHERS):  # the earliest first
-        for some in _in_pieces(rows, _ROWS):
-            covered = _covered(points, starts, some, by)
-            coverers[some] = np.where(covered.any(axis=1), by[covered.argmax(axis=1)], NONE)
+        for piece in _in_pieces(rows, _ROWS):
+            covered = _covered(points, starts, piece, by)
+            coverers[piece] = np.where(covered.any(axis=1), by[covered.argmax(axis=1)], NONE)
         rows = rows[coverers[rows] == NONE]
     return coverers
 
@@ -66,8 +66,8 @@ def _kept(points: F64, starts: I64) -> I64:
 def _uncovered(points: F64, starts: I64, rows: I64, others: I64) -> I64:
     """Return the rows that none of the others covers, apart from themselves."""
     uncovered = []
-    for some in _in_pieces(rows, _ROWS):
-        left = some
+    for piece in _in_pieces(rows, _ROWS):
+        left = piece
         for by in _in_pieces(others, _OTHERS):
             covered = _covered(points, starts, left, by) & (left[:, None] != by)
             left = left[~covered.any(axis=1)]

@@ -76,21 +76,21 @@ def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset
         boxes = slice(bounds.first_box[rows[0]], bounds.first_box[rows[-1] + 1])
         per_box = np.diff(bounds.first_term[boxes.start : boxes.stop + 1])
         terms = slice(bounds.first_term[boxes.start], bounds.first_term[boxes.stop])
-        given = bounds.axis[terms], bounds.lo[terms], bounds.hi[terms]
+        columns = bounds.axis[terms], bounds.lo[terms], bounds.hi[terms]
     else:
         first = bounds.first_box[rows].astype(np.int64)
         counts = bounds.first_box[rows + 1] - first
-        some = ranges_of(first, counts)
-        per_box = bounds.first_term[some + 1] - bounds.first_term[some]
-        each = ranges_of(bounds.first_term[some], per_box)
-        given = bounds.axis[each], bounds.lo[each], bounds.hi[each]
+        own_boxes = ranges_of(first, counts)
+        per_box = bounds.first_term[own_boxes + 1] - bounds.first_term[own_boxes]
+        each = ranges_of(bounds.first_term[own_boxes], per_box)
+        columns = bounds.axis[each], bounds.lo[each], bounds.hi[each]
     if free:
-        kept = ~np.isin(given[0], list(free))
+        kept = ~np.isin(columns[0], list(free))
         before = offsets_of(kept)
         ends = offsets_of(per_box)
         per_box = before[ends[1:]] - before[ends[:-1]]
-        given = given[0][kept], given[1][kept], given[2][kept]
-    return Terms(rows, counts, per_box, *given)
+        columns = columns[0][kept], columns[1][kept], columns[2][kept]
+    return Terms(rows, counts, per_box, *columns)
 
 
 class DeviceBoxes:
@@ -123,8 +123,8 @@ class DeviceBoxes:
         step = max(1, len(counts) // _SAMPLE)
         sampled = np.arange(0, len(counts), step)
         ends = offsets_of(counts)
-        some = ranges_of(ends[sampled], counts[sampled])
-        axis, lo, hi = terms.axis[some], terms.lo[some], terms.hi[some]
+        sampled_terms = ranges_of(ends[sampled], counts[sampled])
+        axis, lo, hi = terms.axis[sampled_terms], terms.lo[sampled_terms], terms.hi[sampled_terms]
         mentions = np.bincount(axis, minlength=self.dimensions)
         mentioned = np.argsort(-mentions, kind="stable")[: max(1, np.count_nonzero(mentions))]
         bounds = [(lo[axis == j], hi[axis == j]) for j in mentioned[:MAX_FILED]]
@@ -157,8 +157,8 @@ class DeviceBoxes:
         """Device memory used, in bytes."""
         arrays = (self.rows, self.finer, self.axes, self.owner, self.first_term)
         ranks = [each for each in (self.scores, self.arrivals) if each is not None]
-        given = (*arrays, self.axis, self.lo, self.hi, *self.tables, *ranks)
-        return sum(int(array.nbytes) for array in given)
+        held = (*arrays, self.axis, self.lo, self.hi, *self.tables, *ranks)
+        return sum(int(array.nbytes) for array in held)
 
     def has_room(self, terms: Terms) -> bool:
         """Return whether these boxes can be appended; if not, lay out the set again."""
@@ -223,12 +223,12 @@ class DeviceBoxes:
         self._count_of_row[terms.rows] = terms.boxes
         self.is_several = self.is_several or bool((terms.boxes > 1).any())
 
-    def _copy_in(self, name: str, target: DeviceArray, given: AnyArray) -> None:
+    def _copy_in(self, name: str, target: DeviceArray, array: AnyArray) -> None:
         """Copy to the device; by way of pinned memory, which is faster, unless it is much."""
-        source = given
-        if given.nbytes <= _STAGED_BYTES:
-            source = self._staging.pinned(name, len(given), given.dtype)
-            np.copyto(source, given)
+        source = array
+        if array.nbytes <= _STAGED_BYTES:
+            source = self._staging.pinned(name, len(array), array.dtype)
+            np.copyto(source, array)
         self.runtime.copy_in(target, np.ascontiguousarray(source))
 
     def _lanes_of(self, terms: Terms) -> U8 | None:
@@ -241,10 +241,10 @@ class DeviceBoxes:
         if is_fitting and (filed >= 0).all():
             return None
         box = np.repeat(np.arange(len(terms.counts)), terms.counts)
-        place = np.arange(len(box)) - np.repeat(
+        rank_in_box = np.arange(len(box)) - np.repeat(
             np.cumsum(terms.counts) - terms.counts, terms.counts
         )
-        usable = np.flatnonzero((filed >= 0) & (place < _MOST_TERMS))
+        usable = np.flatnonzero((filed >= 0) & (rank_in_box < _MOST_TERMS))
         width = cells_between(
             self.edges, filed[usable].astype(np.int64), terms.lo[usable], terms.hi[usable]
         )
@@ -252,7 +252,7 @@ class DeviceBoxes:
         rank = np.arange(len(order)) - np.searchsorted(box[order], box[order])
         out = np.full((len(terms.counts), lanes), _SPARE, np.uint8)
         first = rank < lanes
-        out[box[order[first]], rank[first]] = place[order[first]]
+        out[box[order[first]], rank[first]] = rank_in_box[order[first]]
         return out
 
     def kill(self, rows: I64) -> None:
@@ -263,11 +263,11 @@ class DeviceBoxes:
             known = known[self._first_of_row[known] >= 0]
             dead = ranges_of(self._first_of_row[known], self._count_of_row[known])
         if len(dead):
-            given = self._staging.array("dead", len(dead), np.uint32)
-            self._copy_in("dead", given, dead.astype(np.uint32))
+            numbers = self._staging.array("dead", len(dead), np.uint32)
+            self._copy_in("dead", numbers, dead.astype(np.uint32))
             blocks = -(-len(dead) // _THREADS)
             self.kernels.launch(
-                "kill_boxes", blocks, _THREADS, given, np.int32(len(dead)), self.rows
+                "kill_boxes", blocks, _THREADS, numbers, np.int32(len(dead)), self.rows
             )
 
     def rank_by(self, scores: F64, arrivals: I64) -> None:

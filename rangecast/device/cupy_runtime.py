@@ -59,8 +59,8 @@ class CupyKernels:
             function.max_dynamic_shared_size_bytes = shared
             self._allowed[name] = shared
         grid = blocks if isinstance(blocks, tuple) else (blocks,)
-        given = [each.ctypes.data if type(each) is np.ndarray else each for each in args]
-        function(grid, (threads,), tuple(given), shared_mem=shared)
+        passed = [each.ctypes.data if type(each) is np.ndarray else each for each in args]
+        function(grid, (threads,), tuple(passed), shared_mem=shared)
 
 
 class CupyRuntime:
@@ -118,13 +118,13 @@ class CupyRuntime:
         memory = self._cupy.cuda.alloc_pinned_memory(-(-max(1, size) // step) * step)
         return np.frombuffer(memory, kind, count).reshape(shape)
 
-    def copy_in(self, target: DeviceArray, given: AnyArray) -> None:
+    def copy_in(self, target: DeviceArray, array: AnyArray) -> None:
         """Copy to the device on the current stream; asynchronous from pinned memory."""
-        target.set(given, stream=self._cupy.cuda.get_current_stream())
+        target.set(array, stream=self._cupy.cuda.get_current_stream())
 
-    def copy_out(self, target: AnyArray, given: DeviceArray) -> None:
+    def copy_out(self, target: AnyArray, source: DeviceArray) -> None:
         """Copy to the host on the current stream, asynchronously."""
-        given.get(out=target, blocking=False)
+        source.get(out=target, blocking=False)
 
     def clear(self, array: DeviceArray) -> None:
         """Set all bytes to 0 on the current stream."""

@@ -101,9 +101,9 @@ def key_plan(coarse: I32, tiles: int) -> KeyPlan:
 def cells_between(edges: Edges, attribute: I64, lo: F64, hi: F64) -> I64:
     """Return the number of fine cells between the bounds of each term."""
     between = np.zeros(len(lo), np.int64)
-    for one in np.unique(attribute).tolist():
-        some = attribute == one
-        own = edges.fine[edges.first[one] : edges.first[one + 1]]
-        upper = np.searchsorted(own, hi[some], side="right")
-        between[some] = upper - np.searchsorted(own, lo[some], side="right")
+    for axis in np.unique(attribute).tolist():
+        on_axis = attribute == axis
+        own = edges.fine[edges.first[axis] : edges.first[axis + 1]]
+        upper = np.searchsorted(own, hi[on_axis], side="right")
+        between[on_axis] = upper - np.searchsorted(own, lo[on_axis], side="right")
     return between

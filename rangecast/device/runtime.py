@@ -65,10 +65,10 @@ class Runtime(Protocol):
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
         """Return a pinned host array: copies are asynchronous, and kernels can write to it."""
 
-    def copy_in(self, target: DeviceArray, given: AnyArray) -> None:
+    def copy_in(self, target: DeviceArray, array: AnyArray) -> None:
         """Copy to the device on the current stream."""
 
-    def copy_out(self, target: AnyArray, given: DeviceArray) -> None:
+    def copy_out(self, target: AnyArray, source: DeviceArray) -> None:
         """Copy to the host on the current stream."""
 
     def clear(self, array: DeviceArray) -> None:
@@ -86,8 +86,8 @@ class Runtime(Protocol):
 
 def upload(runtime: Runtime, array: npt.ArrayLike, dtype: npt.DTypeLike) -> DeviceArray:
     """Return a copy of an array on the device, with room for at least one item."""
-    given = np.ascontiguousarray(array, dtype)
-    target = runtime.empty((max(1, len(given)), *given.shape[1:]), dtype)
-    if given.size:
-        runtime.copy_in(target[: len(given)], given)
+    source = np.ascontiguousarray(array, dtype)
+    target = runtime.empty((max(1, len(source)), *source.shape[1:]), dtype)
+    if source.size:
+        runtime.copy_in(target[: len(source)], source)
     return target

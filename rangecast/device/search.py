@@ -149,8 +149,8 @@ class Search:
         out = np.zeros(len(points), np.int64)
         slot = self._slots[0]
         for first in range(0, len(points), _MAX_PIECE):
-            some = points[first : first + _MAX_PIECE]
-            out[first : first + len(some)] = self._counted(slot, some)
+            piece = points[first : first + _MAX_PIECE]
+            out[first : first + len(piece)] = self._counted(slot, piece)
         return out
 
     def best(self, points: F64, k: int) -> Best:
@@ -247,8 +247,8 @@ class Search:
         slot.pinned("header", HEADER, np.uint64)[HAS_NAN] = 0
         with slot.stream:
             own = self._copied_in(slot, points)
-            given = slot, first, own, splits, room
-            flight = self.stages.code(*given, with_offsets=with_offsets)
+            arguments = slot, first, own, splits, room
+            flight = self.stages.code(*arguments, with_offsets=with_offsets)
             self.stages.order(flight)
             self.stages.list_boxes(flight, self.seen.met)
             self.stages.search(flight, flight.found, None)
@@ -285,15 +285,15 @@ class Search:
         room = 1 << (self._room(splits) - 1).bit_length()
         if 4 * splits * tiles_of(len(points)) * EVENTS * room > self._budget:
             flight = self._begin(self._slots[0], 0, points)
-            found = None
+            matches = None
         else:
-            flight, found = self._small.match(points, splits, room, limit)
-        if found is None:
+            flight, matches = self._small.match(points, splits, room, limit)
+        if matches is None:
             self._finish(flight)
             flight.slot.stream.synchronize()
             return 0, flight.out[0], flight.out[1]
         self._note(flight)
-        return 0, *found
+        return 0, *matches
 
     def _finish(self, flight: Flight) -> None:
         """Sort the matches of a piece, and start copying them to the host."""
@@ -320,9 +320,9 @@ class Search:
 
     def _take_best(self, flight: Flight, best: Best, ids: DeviceArray, places: DeviceArray) -> None:
         """Select the top k of a piece, and start copying them to the host."""
-        some = slice(flight.first, flight.first + flight.events)
+        events = slice(flight.first, flight.first + flight.events)
         with flight.slot.stream:
             taken = self.stages.take_best(flight, best.rows.shape[1], ids, places)
-            self.runtime.copy_out(best.rows[some], taken[0])
-            self.runtime.copy_out(best.scores[some], taken[1])
-            self.runtime.copy_out(best.counts[some], taken[2])
+            self.runtime.copy_out(best.rows[events], taken[0])
+            self.runtime.copy_out(best.scores[events], taken[1])
+            self.runtime.copy_out(best.counts[events], taken[2])

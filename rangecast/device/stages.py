@@ -85,8 +85,8 @@ class Stages:
         histogram = slot.array("histogram", 1 << plan.bits, np.uint32)
         self.runtime.clear(histogram)
         filed = np.int32(boxes.shape.filed)
-        given = flight.coded[2], np.int32(events), filed, boxes.tables[3], bits, places
-        self._launch("make_keys", events, *given, keys, histogram)
+        arguments = flight.coded[2], np.int32(events), filed, boxes.tables[3], bits, places
+        self._launch("make_keys", events, *arguments, keys, histogram)
         self.boxes.kernels.launch("sum_histogram", 1, 1024, histogram, np.int32(1 << plan.bits))
         self._launch("place_events", events, keys, np.int32(events), histogram, flight.order)
 
@@ -103,8 +103,8 @@ class Stages:
         lengths = slot.array("lengths", count, np.int32)
         launch, number = boxes.kernels.launch, np.int32(flight.events)
         rows = np.int32(boxes.shape.table_rows)
-        given = flight.coded[2], flight.order, number, np.int32(filed), rows, hulls
-        launch("find_hulls", tiles, EVENTS, *given, shared=8 * filed)
+        arguments = flight.coded[2], flight.order, number, np.int32(filed), rows, hulls
+        launch("find_hulls", tiles, EVENTS, *arguments, shared=8 * filed)
         launch(
             "mark_boxes",
             min(8 * self.runtime.processors, -(-boxes.count // _THREADS)),
@@ -138,9 +138,9 @@ class Stages:
     def sum_up(self, flight: Flight) -> None:
         """Compute the offsets, and send the header to the host."""
         events, work = flight.events, flight.slot.array("work", 3, np.uint64)
-        given = flight.counts, np.int64(flight.padded), np.int32(flight.splits), flight.order
+        arguments = flight.counts, np.int64(flight.padded), np.int32(flight.splits), flight.order
         total = np.int32(events), flight.offsets, flight.starts, work
-        self._launch("add_up", 32 * events, *given, *total)
+        self._launch("add_up", 32 * events, *arguments, *total)
         self._sum_offsets(flight, flight.offsets, flight.header, flight.copy)
 
     def _sum_offsets(
@@ -160,11 +160,11 @@ class Stages:
         """Search again, with all matches counted, and write each to its final place."""
         ids = self.runtime.empty(max(1, flight.total), np.int32)
         places = flight.slot.array("places", (flight.splits, flight.padded), np.int64)
-        given = flight.starts, np.int64(flight.padded), np.int32(flight.splits), flight.order
+        arguments = flight.starts, np.int64(flight.padded), np.int32(flight.splits), flight.order
         self._launch(
             "find_places",
             flight.splits * flight.events,
-            *(*given, np.int32(flight.events), flight.offsets, places),
+            *(*arguments, np.int32(flight.events), flight.offsets, places),
         )
         self.search(flight, ids, places)
         return ids, places
@@ -200,11 +200,11 @@ class Stages:
         """Copy the matches to `fewer` without duplicates per event; return the new offsets."""
         events, slot = flight.events, flight.slot
         new = slot.array("unique offsets", events + 1, np.int64)
-        given = flight.offsets, ids, np.int32(events), np.int64(limit)
-        self._launch("count_unique", 32 * events, *given, new)
+        arguments = flight.offsets, ids, np.int32(events), np.int64(limit)
+        self._launch("count_unique", 32 * events, *arguments, new)
         flight.unique_header = slot.pinned("unique header", HEADER, np.uint64)
         self._sum_offsets(flight, new, flight.unique_header, flight.copy)
-        self._launch("copy_unique", 32 * events, *given, new, fewer)
+        self._launch("copy_unique", 32 * events, *arguments, new, fewer)
         return new
 
     def deliver(
@@ -213,8 +213,8 @@ class Stages:
         """Copy the ids to pinned host memory, if there is room for all."""
         blocks = min(4 * self.runtime.processors, -(-len(out) // (4 * _DELIVERING)))
         total = offsets[flight.events :]
-        given = ids, total, np.int64(len(out)), out
-        self.boxes.kernels.launch("deliver", blocks, _DELIVERING, *given)
+        arguments = ids, total, np.int64(len(out)), out
+        self.boxes.kernels.launch("deliver", blocks, _DELIVERING, *arguments)
 
     def take_best(
         self, flight: Flight, k: int, ids: DeviceArray, places: DeviceArray
@@ -223,15 +223,15 @@ class Stages:
         boxes, slot, events = self.boxes, flight.slot, flight.events
         rows = slot.array("best rows", (events, k), np.int32)
         scores = slot.array("best scores", (events, k), np.float64)
-        found = slot.array("best counts", events, np.int64)
+        counts = slot.array("best counts", events, np.int64)
         self._launch(
             "take_best",
             32 * events,
             *(ids, np.int32(flight.room), places, flight.counts, np.int64(flight.padded)),
             *(np.int32(flight.splits), flight.order, np.int32(events), boxes.owner),
-            *(boxes.scores, boxes.arrivals, np.int32(k), rows, scores, found),
+            *(boxes.scores, boxes.arrivals, np.int32(k), rows, scores, counts),
         )
-        return rows, scores, found
+        return rows, scores, counts
 
     def _launch(self, name: str, threads: int, *args: Any) -> None:
         """Launch a kernel with this number of threads."""

@@ -221,9 +221,9 @@ def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
     if not isinstance(wanted, str):
         raise UnsupportedRuleError(path, f"takes a string; given: {abbreviate(wanted)}")
     if kind == "prefix":
-        given: str = wanted
-        patterns = (like(given, after="%"),)
-        return Test(name, path, "text", words=lambda x: x.startswith(given), patterns=patterns)
+        prefix: str = wanted
+        patterns = (like(prefix, after="%"),)
+        return Test(name, path, "text", words=lambda x: x.startswith(prefix), patterns=patterns)
     pieces = _PIECES.findall(wanted)
     expression = re.compile("".join(map(_expression, pieces)), re.DOTALL)
     pattern = "".join(
@@ -252,7 +252,7 @@ def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
         raise UnsupportedRuleError(path, f"operator takes or, and; given: {abbreviate(operator)}")
     if not isinstance(wanted, str):
         return _terms(name, [wanted], path)
-    given, words = wanted, words_in(wanted)
+    exact, words = wanted, words_in(wanted)
     if not words:
         return AnyOf(())
     if kind == "match_phrase":
@@ -260,7 +260,7 @@ def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
     else:
         which = "all" if operator == "and" else "any"
         pattern = f"has {which} ({', '.join(map(quoted, words))})"
-    return Test(name, path, "text", words=lambda text: text == given, patterns=(pattern,))
+    return Test(name, path, "text", words=lambda text: text == exact, patterns=(pattern,))
 
 
 def _place(kind: str, body: dict[str, Any], path: str) -> Test:
@@ -351,10 +351,10 @@ def _position(value: Any, path: str) -> tuple[float, float]:
 
 
 def _metres(value: Any, path: str) -> float:
-    found = _LENGTH.fullmatch(str(value).strip())
-    unit = found and (found[2] or "m")
-    if found is not None and unit in _METRES and found[1].count(".") <= 1 and found[1] != ".":
-        return float(found[1]) * _METRES[unit]
+    match = _LENGTH.fullmatch(str(value).strip())
+    unit = match and (match[2] or "m")
+    if match is not None and unit in _METRES and match[1].count(".") <= 1 and match[1] != ".":
+        return float(match[1]) * _METRES[unit]
     reason = f"the distance must be such as '5km'; given: {abbreviate(value)}"
     raise UnsupportedRuleError(path, reason)
 

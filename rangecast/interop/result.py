@@ -226,9 +226,9 @@ class _Attributes:
         name = test.name
         taken = [name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_probability"]
         if isinstance(attribute, Text):
-            taken += [one.name for one in attribute.companions]
+            taken += [each.name for each in attribute.companions]
         if isinstance(attribute, Location):
-            taken += [one.name for one in attribute.coordinates]
+            taken += [each.name for each in attribute.coordinates]
         for column in taken:
             other = columns.setdefault(column, name)
             if other != name:

@@ -111,7 +111,7 @@ class Cells:
         axes = axes_of(space, attributes)
         check_curve(len(axes), bits)
         edges = tuple(_quantiles(points[:, axis], bits) for axis in axes)
-        below = (_below(some, points[:, axis]) for some, axis in zip(edges, axes, strict=True))
+        below = (_below(own, points[:, axis]) for own, axis in zip(edges, axes, strict=True))
         return cls(axes, bits, edges, tuple(below))
 
     @classmethod
@@ -121,8 +121,10 @@ class Cells:
         """Return cells whose edges are at the bounds of these subscriptions."""
         axes = axes_of(space, attributes)
         check_curve(len(axes), bits)
-        some = (edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], _max_edges(bits) + 2) for i in axes)
-        return cls(axes, bits, tuple(frozen(edges, np.float64) for edges in some))
+        bounds = (
+            edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], _max_edges(bits) + 2) for i in axes
+        )
+        return cls(axes, bits, tuple(frozen(edges, np.float64) for edges in bounds))
 
     @classmethod
     def chosen(
@@ -170,7 +172,7 @@ class Cells:
         cuts = arrays["edge_at"][1:-1]
 
         def by_axis(flat: F64) -> tuple[F64, ...]:
-            return tuple(frozen(some, np.float64) for some in np.split(flat, cuts))
+            return tuple(frozen(own, np.float64) for own in np.split(flat, cuts))
 
         sample = by_axis(arrays["sample"]) if "sample" in arrays else None
         axes = tuple(arrays["axes"].tolist())
@@ -180,13 +182,13 @@ class Cells:
     def digest(self) -> str:
         """Hash of the cells."""
         sha = hashlib.sha256(repr((self.axes, self.bits)).encode())
-        for some in self.edges:
-            sha.update(some.tobytes() + b"/")
+        for own in self.edges:
+            sha.update(own.tobytes() + b"/")
         return sha.hexdigest()[:16]
 
     @cached_property
     def _flat(self) -> tuple[I64, F64, I64]:
-        sizes = [len(some) for some in self.edges]
+        sizes = [len(own) for own in self.edges]
         edge_at = frozen(np.concatenate([[0], np.cumsum(sizes)]), np.int64)
         return frozen(self.axes, np.int64), frozen(np.concatenate(self.edges), np.float64), edge_at
 

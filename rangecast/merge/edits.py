@@ -309,10 +309,10 @@ def held(tree: Tree, places: U64, gap: np.uint64, out: Bool) -> None:
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     nodes, bases = np.empty(_ABREAST, np.int64), np.empty(_ABREAST, np.int64)
     for begin in range(0, len(places), _ABREAST):
-        some = places[begin : begin + _ABREAST]
-        leaves_of(state, key, inner, some, nodes, bases)
-        for k in range(len(some)):
-            out[begin + k] = _held(leaf_key, leaf, some[k], gap, nodes[k], bases[k])
+        piece = places[begin : begin + _ABREAST]
+        leaves_of(state, key, inner, piece, nodes, bases)
+        for k in range(len(piece)):
+            out[begin + k] = _held(leaf_key, leaf, piece[k], gap, nodes[k], bases[k])
 
 
 @jit

@@ -117,13 +117,13 @@ class Entries:
         before: dict[Id, Bounds] = {}
         now: dict[Id, Bounds] = {}
         arrival: dict[Id, int] = {}
-        for row, (one, known) in self._touched.items():
-            arrival[one.id] = one.arrival
+        for row, (entry, known) in self._touched.items():
+            arrival[entry.id] = entry.arrival
             if known is not None:
-                before[one.id] = known
+                before[entry.id] = known
             known = None if self._rows[row] is None else self.known(row)
             if known is not None:
-                now[one.id] = known
+                now[entry.id] = known
         self._touched = {}
 
         def order(subscription: Id) -> tuple[bool, bool, int]:
@@ -132,7 +132,7 @@ class Entries:
             )
             return subscription in before, is_less, arrival[subscription]
 
-        sent = [one for one in now if one not in before or not _same(now[one], before[one])]
+        sent = [id_ for id_ in now if id_ not in before or not _same(now[id_], before[id_])]
         gone = sorted(before.keys() - now.keys(), key=arrival.__getitem__)
         return Forward(sorted(sent, key=order), gone)
 
@@ -181,7 +181,7 @@ class Entries:
             "starts": ranges.starts,
             "ends": ranges.ends,
             "range_at": ranges.offsets,
-            "hosts": np.array([positions[host] for some in hosts for host in some], np.int64),
+            "hosts": np.array([positions[host] for group in hosts for host in group], np.int64),
             "host_at": np.cumsum([0, *map(len, hosts)]),
             "merged_into": np.array(
                 [positions.get(self._host.get(row, -1), -1) for row in rows], np.int64
@@ -193,8 +193,8 @@ class Entries:
         ranges = RangeSets(arrays["starts"], arrays["ends"], arrays["range_at"])
         ends = arrays["box_at"].tolist()
         for row, id_ in enumerate(ids):
-            some = slice(ends[row], ends[row + 1])
-            self._rows.append(Row(id_, row, arrays["lo"][some], arrays["hi"][some], ranges.of(row)))
+            own = slice(ends[row], ends[row + 1])
+            self._rows.append(Row(id_, row, arrays["lo"][own], arrays["hi"][own], ranges.of(row)))
         if len(ids):
             owner = np.repeat(np.arange(len(ids)), np.diff(ranges.offsets))
             self._holders.add(owner, Ranges(ranges.starts, ranges.ends))

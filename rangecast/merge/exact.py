@@ -119,8 +119,8 @@ class ExactSummary(SubscriptionSet):
         """
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
-        some = zip(ids, _bounds(boxes), strict=True)
-        return Forwards.of([self._subscribed(id_, lo, hi) for id_, (lo, hi) in some])
+        rows = zip(ids, _bounds(boxes), strict=True)
+        return Forwards.of([self._subscribed(id_, lo, hi) for id_, (lo, hi) in rows])
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> Forwards:
         """Remove subscriptions one after the other; an id given twice counts once."""
@@ -130,18 +130,18 @@ class ExactSummary(SubscriptionSet):
         """Replace the filters of subscriptions, one after the other; see `replace`."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         _, rows = self._members.known_many(boxes.ids.to_pylist())
-        some = zip(rows, _bounds(boxes), strict=True)
-        return Forwards.of([self._replaced(row, lo, hi) for row, (lo, hi) in some])
+        bounds = zip(rows, _bounds(boxes), strict=True)
+        return Forwards.of([self._replaced(row, lo, hi) for row, (lo, hi) in bounds])
 
     def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Add or replace subscriptions, one after the other; see `upsert`."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids, rows = self._members.either_many(boxes.ids)
-        some = zip(ids, rows, _bounds(boxes), strict=True)
+        bounds = zip(ids, rows, _bounds(boxes), strict=True)
         return Forwards.of(
             [
                 self._subscribed(id_, lo, hi) if row is None else self._replaced(row, lo, hi)
-                for id_, row, (lo, hi) in some
+                for id_, row, (lo, hi) in bounds
             ]
         )
 

@@ -78,11 +78,11 @@ class Kept:
         """Yield the ranges of rows, as given or converted again, one block at a time."""
         for begin in range(0, max(len(rows), 1), BLOCK):
             parts: list[RangeSets] = []
-            for as_ranges, some in groupby(rows[begin : begin + BLOCK], self.is_ranges):
+            for as_ranges, group in groupby(rows[begin : begin + BLOCK], self.is_ranges):
                 if as_ranges:
-                    parts += map(RangeSets.single, self.ranges([*some]))
+                    parts += map(RangeSets.single, self.ranges([*group]))
                 else:
-                    lo, hi, sizes = self.bounds([*some])
+                    lo, hi, sizes = self.bounds([*group])
                     owner = np.repeat(np.arange(len(sizes)), sizes)
                     parts.append(range_sets(cells, lo, hi, owner, max_ranges_per_subscription))
             yield RangeSets.joined(parts)
@@ -122,7 +122,7 @@ class Kept:
 def converted(boxes: Boxes, cells: Cells, max_ranges_per_subscription: int) -> Iterator[RangeSets]:
     """Yield the ranges of subscriptions, one block at a time; at least one."""
     for begin in range(0, max(boxes.rows, 1), BLOCK):
-        some = boxes
+        piece = boxes
         if boxes.rows > BLOCK:
-            some = boxes.take(np.arange(begin, min(begin + BLOCK, boxes.rows)))
-        yield range_sets(cells, some.lo, some.hi, some.owner, max_ranges_per_subscription)
+            piece = boxes.take(np.arange(begin, min(begin + BLOCK, boxes.rows)))
+        yield range_sets(cells, piece.lo, piece.hi, piece.owner, max_ranges_per_subscription)

@@ -75,8 +75,8 @@ class RangeSets(NamedTuple):
 
     def of(self, number: int) -> Ranges:
         """Return the ranges of one subscription."""
-        some = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
-        return Ranges(self.starts[some], self.ends[some])
+        own = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+        return Ranges(self.starts[own], self.ends[own])
 
     @classmethod
     def single(cls, ranges: Ranges) -> RangeSets:
@@ -207,10 +207,10 @@ def union_of_boxes(
         sets = range_sets(
             cells, lo[block], hi[block], owner[block] - owner[block][0], max_ranges_per_subscription
         )
-        some = union(sets.starts, sets.ends)
-        while parts and len(parts[-1]) <= len(some):
-            some = joined([parts.pop(), some])
-        parts.append(some)
+        united = union(sets.starts, sets.ends)
+        while parts and len(parts[-1]) <= len(united):
+            united = joined([parts.pop(), united])
+        parts.append(united)
     return joined(parts, gap)
 
 

@@ -306,7 +306,7 @@ class Summary(SubscriptionSet):
         sets = self._kept.sets(
             [*self._members.rows()], self.cells, self.max_ranges_per_subscription
         )
-        redundant = np.concatenate([self._levels.removable(some) for some in sets])
+        redundant = np.concatenate([self._levels.removable(part) for part in sets])
         return [ids[index] for index in np.flatnonzero(redundant)]
 
     def covers(self, filter: Any) -> bool:  # noqa: A002
@@ -416,7 +416,7 @@ class Summary(SubscriptionSet):
 
     def _covers(self, boxes: Boxes) -> Bool:
         sets = converted(boxes, self.cells, self.max_ranges_per_subscription)
-        return np.concatenate([self._levels.covered(some) for some in sets])
+        return np.concatenate([self._levels.covered(part) for part in sets])
 
     def _edit(self, parts: Iterator[RangeSets], by: int) -> RangeSets:
         """Add or remove ranges; return the change of the union by each set."""

@@ -70,8 +70,8 @@ class Commands(NamedTuple):
         A replace is always a run of its own, because the next one may have the same id.
         """
         first = 0
-        for word, some in groupby(self.words):
-            size = len([*some])
+        for word, equal in groupby(self.words):
+            size = len([*equal])
             for count in [1] * size if word == "replace" else [size]:
                 yield word, first, count
                 first += count

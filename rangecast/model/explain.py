@@ -200,13 +200,13 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
         _lack_shapes(places, off, share, lo, point, set(space.patterns.values()))
     for axis, attribute in enumerate(space):
         if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
-            some = np.flatnonzero(off[:, axis])
-            low, high, at = lo[some, axis], hi[some, axis], float(point[axis])
+            outside = np.flatnonzero(off[:, axis])
+            low, high, at = lo[outside, axis], hi[outside, axis], float(point[axis])
             bound = np.where(low > at, low, high)
             scale = _DAY if isinstance(attribute, Timestamp) else max(abs(at), 1.0)
             with np.errstate(invalid="ignore"):
                 gap = np.abs(bound / 4 - at / 4)  # a quarter: the largest numbers don't overflow
-                share[some, axis] = np.nan_to_num(gap / (gap + scale / 4), nan=1.0)
+                share[outside, axis] = np.nan_to_num(gap / (gap + scale / 4), nan=1.0)
     lack: C128 = off.sum(axis=1) + 1j * (share * off).sum(axis=1)
     return lack
 
@@ -219,15 +219,15 @@ def _lack_shapes(
     texts   axes of text patterns, whose words are counted that a text lacks
     """
     for axis, sides in zip(places.axes, places.coordinates, strict=True):
-        some = np.flatnonzero(lo[:, axis] > -np.inf)
-        if not len(some):
+        asking = np.flatnonzero(lo[:, axis] > -np.inf)
+        if not len(asking):
             continue
-        off[some, axis] = ~words_hold(places, axis, lo[some, axis], point)
+        off[asking, axis] = ~words_hold(places, axis, lo[asking, axis], point)
         if not sides:
             measure = lacks_of_texts if axis in texts else lacks
-            share[some, axis] = measure(places, axis, lo[some, axis], point)
+            share[asking, axis] = measure(places, axis, lo[asking, axis], point)
             continue
-        beside, xy = some[off[some, axis]], list(sides)
+        beside, xy = asking[off[asking, axis]], list(sides)
         if np.isfinite(point[xy]).all():
             is_earth, apart = failed_distances(places, axis, lo[beside, axis], point)
             scale = _KILOMETRE if is_earth else max(float(np.abs(point[xy]).max()), 1.0)

@@ -81,6 +81,6 @@ class Forwards(Results[Forward]):
         return cls(
             len(forwards),
             np.repeat(np.arange(len(forwards)), sizes.sum(axis=1)),
-            [item for f in forwards for some in f for item in some],
+            [item for f in forwards for items in f for item in items],
             np.repeat(np.tile([False, True], len(forwards)), sizes.reshape(-1)),
         )

@@ -63,9 +63,9 @@ def _simplest(lo: F64, hi: F64, space: Space) -> tuple[F64, F64]:
 def _rows_to_simplify(boxes: Boxes, space: Space) -> I64:
     """Return the rows with boxes that are nested or may be mergeable."""
     sizes = np.diff(boxes.box_offsets)
-    some = np.flatnonzero((sizes > 1)[boxes.owner])
-    owner: I32 = boxes.owner[some]
-    lo, hi, step = _on_grid(boxes.lo[some], boxes.hi[some], space)
+    several = np.flatnonzero((sizes > 1)[boxes.owner])
+    owner: I32 = boxes.owner[several]
+    lo, hi, step = _on_grid(boxes.lo[several], boxes.hi[several], space)
     rows = [np.zeros(0, np.int64)]
     for apart in range(1, int(sizes.max())):
         near = np.flatnonzero(owner[apart:] == owner[:-apart])

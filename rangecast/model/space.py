@@ -140,7 +140,7 @@ class Space:
     def mentionable(self) -> tuple[str, ...]:
         """Names that filters may use: all but those of the patterns and the order of a text."""
         hidden = Patterns | TextOrder
-        return tuple(one.name for one in self.attributes if not isinstance(one, hidden))
+        return tuple(each.name for each in self.attributes if not isinstance(each, hidden))
 
     @property
     def event_columns(self) -> tuple[str, ...]:

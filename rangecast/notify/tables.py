@@ -199,9 +199,9 @@ class BoardTables(ABC):
             wanted.append(k[rows.good])
             progress(len(rows))
         ks = np.concatenate(wanted)
-        some = {int(at): int(ks[at]) for at in np.flatnonzero(ks < np.inf)}
+        own_k = {int(at): int(ks[at]) for at in np.flatnonzero(ks < np.inf)}
         regions = Regions(np.concatenate(points), np.concatenate(sizes))
-        return NewInterests(pa.concat_arrays(ids), regions, some)
+        return NewInterests(pa.concat_arrays(ids), regions, own_k)
 
     @abstractmethod
     def _interest_rows(

@@ -35,9 +35,9 @@ def _log_edges(most: int) -> F64:
 
 def _counted(svg: Svg, counts: I64, x: str, y: str, colour: str) -> Svg:
     """Draw a histogram with growing bins, and a separate bar for zero."""
-    some = counts[counts > 0]
+    positive = counts[counts > 0]
     edges = _log_edges(int(counts.max(initial=1)))
-    heights, _ = np.histogram(some, edges)
+    heights, _ = np.histogram(positive, edges)
     with plot(svg, title="", x=x, y=y, size=_THIRD) as axes:
         axes.bar(edges[:-1], heights, np.diff(edges), align="edge", color=colour)
         axes.bar([0.28], [int((counts == 0).sum())], [0.18], align="edge", color=COLOURS[1])
@@ -123,8 +123,8 @@ def density(region: Region, values: AnyArray, label: str, colour: int) -> Svg:
     svg = Svg(f"Map of {label} over {region.x} and {region.y}")
     hue = to_rgb(COLOURS[colour])
     ramp = LinearSegmentedColormap.from_list("ramp", [(*hue, 0.06), (*hue, 0.55), (*hue, 1.0)])
-    some = values[values > 0]
-    least, most = (float(some.min()), float(some.max())) if len(some) else (1.0, 10.0)
+    positive = values[values > 0]
+    least, most = (float(positive.min()), float(positive.max())) if len(positive) else (1.0, 10.0)
     shown = np.ma.masked_less_equal(values.astype(np.float64), 0)
     with plot(svg, title="", x=region.x, y=region.y, size=_THIRD) as axes:
         axes.grid(visible=False)

@@ -32,17 +32,17 @@ def draw_partition(report: PartitionReport, path: Path, space: Space) -> None:
             PolyCollection(report.gaps, facecolors=_HUES["gap"], edgecolors=_HUES["gap"])
         )
         for kind in KINDS:
-            some = [fault for fault in report.faults if fault.kind == kind]
-            if some:
+            faults = [fault for fault in report.faults if fault.kind == kind]
+            if faults:
                 axes.scatter(
-                    [fault.x for fault in some],
-                    [fault.y for fault in some],
+                    [fault.x for fault in faults],
+                    [fault.y for fault in faults],
                     marker=_MARKS[kind],
                     s=42,
                     facecolors="none" if kind in ("gap", "near corners") else _HUES[kind],
                     edgecolors=_HUES[kind],
                     linewidths=1.4,
                     zorder=3,
-                    label=kind if len(some) == 1 or kind[-1] == "s" else f"{kind}s",
+                    label=kind if len(faults) == 1 or kind[-1] == "s" else f"{kind}s",
                 )
         axes.autoscale_view()

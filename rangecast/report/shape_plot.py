@@ -30,14 +30,14 @@ def draw_filter(wanted: Filter, path: Path) -> None:
     """
     space = wanted.space
     named = {space.attributes[axis] for box in wanted.boxes for axis, *_ in box}
-    place = next((one for one in space if isinstance(one, Place) and one in named), None)
+    place = next((drawn for drawn in space if isinstance(drawn, Place) and drawn in named), None)
     if place is None:
         raise UsageError("--plot draws the shapes of a filter, but this one has none")
     axes_of = [space.axis(axis.name) for axis in place.coordinates]
     word_axis = space.axis(place.name)
     lo, hi = wanted.arrays()
     words = dict.fromkeys(int(low) for low in lo[:, word_axis] if np.isfinite(low))
-    literals = [one for word in words for one in literals_of(place, place.literal(word))]
+    literals = [drawn for word in words for drawn in literals_of(place, place.literal(word))]
     from matplotlib.collections import LineCollection, PolyCollection
 
     corners = np.stack([lo[:, axes_of], hi[:, axes_of]], axis=1)
@@ -47,10 +47,12 @@ def draw_filter(wanted: Filter, path: Path) -> None:
     with plot(path, title=f"{len(lo):,} boxes", x=x, y=y, size=(7.0, 6.0)) as axes:
         axes.set_aspect("equal", adjustable="datalim")
         for full, style in ((True, COLOURS[2]), (False, "none")):
-            some = [_rectangle(*ends) for ends in corners[whole & (is_full == full)]]
-            if some:
+            rectangles = [_rectangle(*ends) for ends in corners[whole & (is_full == full)]]
+            if rectangles:
                 dashed: Any = {"edgecolors": COLOURS[5], "linestyles": "--"}
-                axes.add_collection(PolyCollection(some, facecolors=style, alpha=0.35, **dashed))
+                axes.add_collection(
+                    PolyCollection(rectangles, facecolors=style, alpha=0.35, **dashed)
+                )
         for literal in literals:
             colour = COLOURS[7] if literal.negated else COLOURS[0]
             lines = _outlines(literal.shape, earth=place.earth)

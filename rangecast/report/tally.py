@@ -61,8 +61,8 @@ class Tally:
 
     def filter_of(self, row: int) -> str:
         """Return the filter of a subscription as a text."""
-        some = slice(*self.boxes.box_offsets[row : row + 2].tolist())
-        return text_of_bounds(self.space, self.boxes.lo[some], self.boxes.hi[some])
+        own = slice(*self.boxes.box_offsets[row : row + 2].tolist())
+        return text_of_bounds(self.space, self.boxes.lo[own], self.boxes.hi[own])
 
     def over_time(self) -> Group | None:
         """Return the events without a match over the first attribute of time."""

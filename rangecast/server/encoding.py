@@ -358,19 +358,19 @@ def _numbers(
 ) -> F64 | None:
     """Return a column of numbers; `None` if one of them needs conversion."""
     present = values if are_all_given else [value for value in values if value is not None]
-    some = np.array(present, np.float64) + 0.0
+    numbers = np.array(present, np.float64) + 0.0
     lo, hi = attribute.domain
-    if not ((some >= lo) & (some <= hi)).all():  # so is NaN rejected
+    if not ((numbers >= lo) & (numbers <= hi)).all():  # so is NaN rejected
         return None
     if (
         isinstance(attribute, Integer)
-        and not ((np.abs(some) < 2.0**53) & (some == np.floor(some))).all()
+        and not ((np.abs(numbers) < 2.0**53) & (numbers == np.floor(numbers))).all()
     ):
         return None
     if are_all_given:
-        return some
+        return numbers
     column = np.full(len(values), np.inf)
-    column[[value is not None for value in values]] = some
+    column[[value is not None for value in values]] = numbers
     return column
 
 
@@ -407,12 +407,12 @@ def _text_coordinates(attribute: Text | Patterns | TextOrder, values: Sequence[s
     if not all(map(str.isascii, texts)):
         return _convert_distinct(attribute, values)
     if isinstance(attribute, Patterns):
-        found = TEXTS.put_many(texts).tolist()
+        codes = TEXTS.put_many(texts).tolist()
     elif isinstance(attribute, TextOrder):
-        found = [order_of(text[:ORDER_BYTES].encode()) for text in texts]
+        codes = [order_of(text[:ORDER_BYTES].encode()) for text in texts]
     else:
-        found = [attribute.codes.get(text, OTHER) for text in texts]
-    coordinates: dict[str | None, float] = dict(zip(texts, found, strict=True))
+        codes = [attribute.codes.get(text, OTHER) for text in texts]
+    coordinates: dict[str | None, float] = dict(zip(texts, codes, strict=True))
     coordinates[None] = MISSING
     return np.array([coordinates[value] for value in values], np.float64)
 

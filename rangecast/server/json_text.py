@@ -64,8 +64,8 @@ def decoder_for(texts: Sequence[bytes]) -> Callable[[bytes], Any]:
         return decode
     if max(map(len, texts)) > _SHORT:
         for begin in range(0, len(texts), _TOGETHER):
-            some = b"".join(texts[begin : begin + _TOGETHER])
-            if some.count(b"{") + some.count(b"[") > MAX_DEPTH:
+            joined = b"".join(texts[begin : begin + _TOGETHER])
+            if joined.count(b"{") + joined.count(b"[") > MAX_DEPTH:
                 return decode
     return _anything.decode
 

@@ -16,7 +16,7 @@ from rangecast.server.service import Service
 
 def listeners(core: Core, tenant: str | None) -> int:
     """Return the number of open listeners, of one tenant or of all."""
-    listeners = (session for some in list(core.hub.listeners.values()) for session in some)
+    listeners = (session for sessions in list(core.hub.listeners.values()) for session in sessions)
     return sum(tenant in (None, listener.consumer.tenant) for listener in listeners)
 
 

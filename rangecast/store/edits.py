@@ -162,7 +162,7 @@ class _EditedSet:
         order = np.argsort(arrival)
         gone = np.array(sorted(number for number in touched.values() if number is not None))
         new = {name: known[words[name] :] for name, known in self.engine.space.vocabularies.items()}
-        added = {name: some for name, some in new.items() if some}
+        added = {name: parts_of for name, parts_of in new.items() if parts_of}
         return Layer(boxes.take(order), arrival[order], gone.astype(np.int64), added, files)
 
 

@@ -72,14 +72,14 @@ class History:
 
     def _apply_difference(self, engine: Engine, at: float) -> None:
         """Make all edits between the set of now and another one."""
-        for gone in [one for one in self._now if one not in engine]:
+        for gone in [id_ for id_ in self._now if id_ not in engine]:
             self.unsubscribe(gone, at=at)
-        for one in engine:
-            new, old = engine[one], self._now.get(one)
+        for id_ in engine:
+            new, old = engine[id_], self._now.get(id_)
             if old is None:
-                self.subscribe(one, new.filter, at=at, score=new.score)
+                self.subscribe(id_, new.filter, at=at, score=new.score)
             elif (old.filter, old.score) != (str(as_filter(new.filter, self.space)), new.score):
-                self.replace(one, new.filter, at=at, score=new.score)
+                self.replace(id_, new.filter, at=at, score=new.score)
 
     def __len__(self) -> int:
         """Return how many subscriptions there are after the last edit."""
@@ -170,8 +170,8 @@ class History:
         The options are those of `Engine.match`.
         """
         timed = self._event_at(event, as_of)
-        found = self._engine.match(timed, ignore_unknown=ignore_unknown, nan=nan)
-        return [self._ids[int(number)] for number in found]
+        numbers = self._engine.match(timed, ignore_unknown=ignore_unknown, nan=nan)
+        return [self._ids[int(number)] for number in numbers]
 
     def rank(
         self,
@@ -184,8 +184,8 @@ class History:
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of an event at a time, by score, best first."""
         timed = self._event_at(event, as_of)
-        found = self._engine.rank(timed, k, ignore_unknown=ignore_unknown, nan=nan)
-        return [(self._ids[int(number)], score) for number, score in found]
+        ranking = self._engine.rank(timed, k, ignore_unknown=ignore_unknown, nan=nan)
+        return [(self._ids[int(number)], score) for number, score in ranking]
 
     def count(
         self,

@@ -135,21 +135,21 @@ class LayeredSet(NamedTuple):
 def in_order(parts: Sequence[tuple[Boxes, I64]]) -> tuple[Boxes, I64]:
     """Return the subscriptions of all parts as one set, in order of arrival."""
     arrival = np.concatenate([numbers for _, numbers in parts])
-    some = [boxes for boxes, _ in parts if boxes.rows]
-    if not some:
+    filled = [boxes for boxes, _ in parts if boxes.rows]
+    if not filled:
         return parts[0][0], arrival
-    rows = np.cumsum([0, *(boxes.rows for boxes in some)])
+    rows = np.cumsum([0, *(boxes.rows for boxes in filled)])
     weights: Any = None
-    if any(boxes.weights is not None for boxes in some):
+    if any(boxes.weights is not None for boxes in filled):
         weights = np.concatenate(
-            [np.ones((b.rows, b.dimensions)) if b.weights is None else b.weights for b in some]
+            [np.ones((b.rows, b.dimensions)) if b.weights is None else b.weights for b in filled]
         )
     joined = Boxes.of(
-        np.concatenate([boxes.lo for boxes in some]),
-        np.concatenate([boxes.hi for boxes in some]),
-        owner=np.concatenate([boxes.owner + row for boxes, row in zip(some, rows, strict=False)]),
-        ids=pa.concat_arrays([boxes.ids for boxes in some]),
-        scores=np.concatenate([boxes.scores for boxes in some]),
+        np.concatenate([boxes.lo for boxes in filled]),
+        np.concatenate([boxes.hi for boxes in filled]),
+        owner=np.concatenate([boxes.owner + row for boxes, row in zip(filled, rows, strict=False)]),
+        ids=pa.concat_arrays([boxes.ids for boxes in filled]),
+        scores=np.concatenate([boxes.scores for boxes in filled]),
         weights=weights,
     )
     order = np.argsort(arrival)

@@ -258,11 +258,11 @@ def _move_stays(
     begin, end = matched.offsets[event], matched.offsets[event + 1]
     before, stay = -1, objects.stay[slot]
     while stay >= 0:
-        place = begin + np.searchsorted(matched.subscription[begin:end], stays.subscription[stay])
+        match = begin + np.searchsorted(matched.subscription[begin:end], stays.subscription[stay])
         flags = 0
-        if place < end and matched.subscription[place] == stays.subscription[stay]:
-            flags = matched.flags[place]
-            known[place] = 1
+        if match < end and matched.subscription[match] == stays.subscription[stay]:
+            flags = matched.flags[match]
+            known[match] = 1
         if flags & UNSURE:
             before, stay = stay, stays.next[stay]
             continue

@@ -254,8 +254,8 @@ class Subscriptions:
         events = np.repeat(np.arange(len(matched.offsets) - 1), np.diff(matched.offsets))
         parts = [(paths.event[which], numbers, CROSSED)]
         for flag in (MATCHED, SECOND, UNSURE):
-            some = matched.flags & flag != 0
-            parts.append((events[some], matched.subscription[some], flag))
+            flagged = matched.flags & flag != 0
+            parts.append((events[flagged], matched.subscription[flagged], flag))
         return self._scheduled(merged(len(times), parts), times)
 
     def _scheduled(self, matched: MatchColumns, times: I64) -> MatchColumns:
@@ -283,8 +283,8 @@ class Subscriptions:
         # Those in use have their row of now: `refresh` has seen to it.
         new = [at for at, number in enumerate(distinct.tolist()) if number not in in_use]
         if new:
-            some = rows[first[new]]
-            named = zip(self._view.rows.ids[some].tolist(), some.tolist(), strict=True)
+            used = rows[first[new]]
+            named = zip(self._view.rows.ids[used].tolist(), used.tolist(), strict=True)
             in_use.update(zip(distinct[new].tolist(), named, strict=True))
 
     def keep(self, numbers: I64) -> None:
@@ -317,9 +317,9 @@ class Subscriptions:
         numbers = []
         with self._engine._edits:
             self._view, self._rebuilds = self._engine._view, None
-            for place, (id_, is_gone) in enumerate(zip(ids, gone, strict=True)):
+            for index, (id_, is_gone) in enumerate(zip(ids, gone, strict=True)):
                 row = -1 if is_gone else self._row(id_)
-                number = place - len(ids) if row < 0 else int(self._view.rows.arrival[row])
+                number = index - len(ids) if row < 0 else int(self._view.rows.arrival[row])
                 self._in_use[number] = id_, row
                 numbers.append(number)
         return np.array(numbers, np.int64)

@@ -67,7 +67,7 @@ def time_axis(space: Space, name: str) -> int:
             return axis
         problem = f"is a {space.attributes[axis].type}"
     else:
-        known = [one.name for one in space if isinstance(one, Timestamp)]
+        known = [attribute.name for attribute in space if isinstance(attribute, Timestamp)]
         problem = f"isn't there: {did_you_mean(name, known)}" if known else "isn't there"
     raise UsageError(
         f"time must be a timestamp of the space; {name!r} {problem}\n"

@@ -102,7 +102,7 @@ class Rule:
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> Rule:
         """Return the rule of plain data: fields by name, with `for` instead of `for_`."""
-        return cls(**{"for_" if name == "for" else name: one for name, one in definition.items()})
+        return cls(**{"for_" if name == "for" else name: each for name, each in definition.items()})
 
     def definition(self) -> dict[str, Any]:
         """Return the fields that are set, as plain data."""

@@ -87,8 +87,8 @@ class Tracker:
         self._lateness = length_of("lateness", lateness, min=0)
         self._inside = flag("inside", inside)
         default = rule or Rule()
-        for one in (default, *(rules or {}).values()):
-            check_rule(one, space)
+        for each in (default, *(rules or {}).values()):
+            check_rule(each, space)
         self._accuracy = None if accuracy is None else Accuracy(space, accuracy)
         self._set = Subscriptions(engine, default, rules or {}, self._accuracy)
         self._state = State()
@@ -204,7 +204,9 @@ class Tracker:
             return [*joined(self._move(watermark))]
         self._watermark = watermark
         transitions = self._apply_singles(due)
-        return transitions + [one for part in self._run_timers(watermark) for one in part]
+        return transitions + [
+            transition for part in self._run_timers(watermark) for transition in part
+        ]
 
     def _apply_singles(self, events: Sequence[Single]) -> list[Transition]:
         """Like `_apply`, for a few events and with plain rules only."""
@@ -267,8 +269,8 @@ class Tracker:
         """Event columns besides those of the space: the key, and the accuracy if any."""
         return [self.key] if self._accuracy is None else [self.key, self._accuracy.column]
 
-    def _radii(self, given: pa.Array) -> F64 | None:
-        return None if self._accuracy is None else self._accuracy.radii(given)
+    def _radii(self, column: pa.Array) -> F64 | None:
+        return None if self._accuracy is None else self._accuracy.radii(column)
 
     def advance(self, moment: Any) -> Transitions:
         """Advance event time to a moment: no earlier event will arrive.
@@ -481,12 +483,12 @@ class Tracker:
         """
         settings, progress = dict(saved.settings), saved.progress
         settings["rule"] = Rule(**settings["rule"])
-        settings["rules"] = {one: Rule(**rule) for one, rule in settings["rules"]}
+        settings["rules"] = {id_: Rule(**rule) for id_, rule in settings["rules"]}
         tracker = cls(engine, **settings)
         numbers = tracker._set.restore(saved.ids, saved.gone)
         content, waiting = saved.renumbered(numbers, len(engine.space) + 1)
         if edited:
-            changed = numbers[[one in edited for one in saved.ids]]
+            changed = numbers[[id_ in edited for id_ in saved.ids]]
             flags = content.flags | np.where(np.isin(content.subscription, changed), EDITED, 0)
             content = content._replace(flags=flags.astype(np.uint8))
         tracker._state = State(content)

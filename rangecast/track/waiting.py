@@ -83,9 +83,9 @@ def followed(first: Batch, then: Batch) -> Batch:
         return then
     ids = [first.ids, then.ids]
     if first.ids.type != then.ids.type:
-        for one, other in ((0, 1), (1, 0)):
-            if ids[one].null_count == len(ids[one]):
-                ids[one] = pa.nulls(len(ids[one]), ids[other].type)
+        for side, opposite in ((0, 1), (1, 0)):
+            if ids[side].null_count == len(ids[side]):
+                ids[side] = pa.nulls(len(ids[side]), ids[opposite].type)
                 break
         else:
             ids = [id_.cast(_TEXT) for id_ in ids]

@@ -136,7 +136,7 @@ def named(name: str) -> Generator:
 
 def numbered(letter: str, count: int) -> list[str]:
     """Return names for attributes without a meaning: a0, a1, ..."""
-    return [f"{letter}{place}" for place in range(count)]
+    return [f"{letter}{index}" for index in range(count)]
 
 
 def event_table(names: Sequence[str], points: AnyArray) -> pa.Table:

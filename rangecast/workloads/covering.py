@@ -41,8 +41,8 @@ def _who(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bo
     born = 0
     for seq in range(commands):
         if leaves[seq] and live:
-            place = int(chance[seq] * len(live))
-            live[place], live[-1] = live[-1], live[place]
+            index = int(chance[seq] * len(live))
+            live[index], live[-1] = live[-1], live[index]
             ids[seq] = live.pop()
         else:
             subscribes[seq] = True
@@ -82,8 +82,10 @@ def covering(
     ids, subscribes = _who(stream(seed, "covering/commands"), commands, unsubscribe_share)
     boxes = int(subscribes.sum())
     lo, hi = _segments(stream(seed, "covering/boxes"), (boxes, attributes), segment)
-    given = np.broadcast_to(subscribes[:, None], (commands, attributes))
-    command_bounds = box_table(space.names, lo[ids], hi[ids], mentioned=given).drop_columns("id")
+    mentioned = np.broadcast_to(subscribes[:, None], (commands, attributes))
+    command_bounds = box_table(space.names, lo[ids], hi[ids], mentioned=mentioned).drop_columns(
+        "id"
+    )
     words = pa.array(["unsubscribe", "subscribe"]).take(pa.array(subscribes.astype(np.int64)))
     columns = {"seq": pa.array(np.arange(commands)), "command": words, "id": pa.array(ids)}
     columns |= {name: command_bounds[name] for name in command_bounds.column_names}

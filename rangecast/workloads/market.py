@@ -143,12 +143,12 @@ def trading_day(seed: int, symbols: int) -> Day:
     return Day(seed, listing, begin, begin + HALT, moves)
 
 
-def _moments(place: F64) -> F64:
+def _moments(moment: F64) -> F64:
     """Return the time of the quotes at these positions; both are shares of the day.
 
     It ascends, and is steepest at noon: few quotes there, many at the open and at the close.
     """
-    return np.asarray(0.4 * place + 0.6 * np.sin(0.5 * np.pi * place) ** 2)
+    return np.asarray(0.4 * moment + 0.6 * np.sin(0.5 * np.pi * moment) ** 2)
 
 
 def _moved(day: Day, who: I64, clock: F64) -> F64:

@@ -194,11 +194,11 @@ def _wide(rng: np.random.Generator, count: int, _: Listing, __: datetime) -> lis
 
 def _rotation(rng: np.random.Generator, count: int, listing: Listing, _: datetime) -> list[str]:
     leaves = len(listing.leaves)
-    one = rng.integers(0, leaves, count)
-    other = (one + rng.integers(1, leaves, count)) % leaves
+    first_leaf = rng.integers(0, leaves, count)
+    second_leaf = (first_leaf + rng.integers(1, leaves, count)) % leaves
     style = rng.integers(0, 2, count).tolist()
     texts = []
-    columns = (one.tolist(), other.tolist(), style, _ratio_bands(rng, count))
+    columns = (first_leaf.tolist(), second_leaf.tolist(), style, _ratio_bands(rng, count))
     for a, b, listed, ratio in zip(*columns, strict=True):
         first, second = quoted(listing.leaves[a]), quoted(listing.leaves[b])
         either = f"(sector = {first} or sector = {second})"

@@ -61,18 +61,18 @@ def _grid_clusters(rng: np.random.Generator, count: int, spread: float) -> tuple
     if not mass.all():
         raise UsageError(f"spread {spread} is too small for a grid of {GRID} points; try 0.01")
     cluster_share = mass.prod(axis=1) / mass.prod(axis=1).sum()
-    found = np.empty((0, 2))
-    while len(found) < count:
+    chosen = np.empty((0, 2))
+    while len(chosen) < count:
         # Ask for more than is missing: pairs with l >= r are dropped, cluster and all.
-        cluster = pick(rng, cluster_share, 2 * (count - len(found)) + 100)
+        cluster = pick(rng, cluster_share, 2 * (count - len(chosen)) + 100)
         pairs = np.empty((len(cluster), 2))
         for number in range(CLUSTERS):
             rows = np.flatnonzero(cluster == number)
             for side in (0, 1):
                 share = axis_density[number, side] / mass[number, side]
                 pairs[rows, side] = points[pick(rng, share, len(rows))]
-        found = np.concatenate([found, pairs[pairs[:, 0] < pairs[:, 1]]])
-    return found[:count, 0], found[:count, 1]
+        chosen = np.concatenate([chosen, pairs[pairs[:, 0] < pairs[:, 1]]])
+    return chosen[:count, 0], chosen[:count, 1]
 
 
 def _interests(rng: np.random.Generator, count: int, kind: str, spread: float) -> tuple[F64, F64]:

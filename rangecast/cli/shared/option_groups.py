@@ -162,7 +162,7 @@ def _flat(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes each option of its groups as a separate parameter."""
     declared = inspect.signature(command, eval_str=True).parameters.values()
     groups = {
-        parameter.name: found for parameter in declared if (found := _group(parameter.annotation))
+        parameter.name: named for parameter in declared if (named := _group(parameter.annotation))
     }
     if not groups:
         return command

@@ -13,5 +13,5 @@ from rangecast.client.operations.parts import file_rows, line_rows
 def batches_of(path: str, size: int) -> Iterator[list[dict[str, Any]]]:
     """Yield batches of rows of a file; rows of stdin are JSON lines, yielded as they arrive."""
     rows = line_rows(sys.stdin.buffer, "stdin") if path == "-" else file_rows(path)
-    while some := list(islice(rows, size)):
-        yield some
+    while piece := list(islice(rows, size)):
+        yield piece

@@ -250,10 +250,10 @@ class Blocks:
 
     def hold(self, store: Bundle[Store], boxes: I64) -> None:
         rng = np.random.default_rng(len(boxes))
-        some = store.arrays.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
+        sample = store.arrays.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
         state = self.state.arrays
         state.edges[:] = np.inf
-        for j, column in enumerate(some.T):
+        for j, column in enumerate(sample.T):
             edges = edges_of_bounds(column, np.empty(0), CELLS)
             state.edges[j, : len(edges)] = edges
             state.edge_count[j] = len(edges)

@@ -97,10 +97,10 @@ def _best_split(index: KdState, store: Store, leaf: int) -> tuple[int, float]:
             values[count] = store.points[box * coordinates + axis]
             count += 1
             box = index.after[box]
-        some = values[:count]
-        some.sort()
-        for value in (some[(count - 1) // 2], some[0]):
-            below = cell_of(some, value)
+        ordered = values[:count]
+        ordered.sort()
+        for value in (ordered[(count - 1) // 2], ordered[0]):
+            below = cell_of(ordered, value)
             share = min(below, count - below)
             if share > best_share:
                 best, best_value, best_share = axis, value, share

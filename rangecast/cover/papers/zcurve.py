@@ -256,14 +256,14 @@ class ZCurve:
         state = self.state.arrays
         state.key[:] = 0
         rng = np.random.default_rng(len(boxes))
-        some = store.arrays.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
-        distinct = np.array([len(np.unique(column)) for column in some.T])
+        sample = store.arrays.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
+        distinct = np.array([len(np.unique(column)) for column in sample.T])
         # At least two bits for each coordinate that is taken, if there are as many.
         most = min(len(distinct), _KEY_BITS // 2)
         axes = np.sort(np.argsort(-distinct, kind="stable")[:most])
         self._set_axes(axes)
         for i, axis in enumerate(axes):
-            edges = edges_of_bounds(some[:, axis], np.empty(0), 1 << int(state.notes[BITS]))
+            edges = edges_of_bounds(sample[:, axis], np.empty(0), 1 << int(state.notes[BITS]))
             state.edges[i, : len(edges)] = edges
             state.edge_count[i] = len(edges)
         keys = np.empty(len(boxes), np.uint64)

@@ -89,7 +89,7 @@ def _closed(chains: list[F64], levels: list[float]) -> list[F64]:
     """
     ends = [(number, end) for number in range(len(chains)) for end in (0, -1)]
     # Of two ends at one corner, the one whose chain comes from the south is first.
-    ends.sort(key=lambda one: (chains[one[0]][one[1], 1], chains[one[0]][-1 - one[1], 1]))
+    ends.sort(key=lambda at: (chains[at[0]][at[1], 1], chains[at[0]][-1 - at[1], 1]))
     partner = {}
     for first, second in zip(ends[::2], ends[1::2], strict=True):
         partner[first], partner[second] = second, first

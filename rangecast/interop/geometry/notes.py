@@ -32,9 +32,9 @@ def shape_notes(features: Sequence[Any], location: Location) -> list[str]:
         high += has_heights(geometry)
         is_turned = False
         for polygon in _polygons(geometry):
-            for place, ring in enumerate(polygon):
+            for index, ring in enumerate(polygon):
                 corners = _array(ring)[:, :2]
-                is_turned |= _area(corners) * (1 if place else -1) > 0
+                is_turned |= _area(corners) * (1 if index else -1) > 0
                 apart, edge = _off_great_circles(corners)
                 if apart > difference:
                     difference, longest = apart, edge
@@ -69,11 +69,11 @@ def has_heights(geometry: Any) -> bool:
     return min(widths, default=2) > 2
 
 
-def _is_position(given: Any) -> bool:
+def _is_position(value: Any) -> bool:
     return (
-        isinstance(given, list)
-        and len(given) >= 2
-        and all(type(number) in (int, float) and abs(number) <= _FAR for number in given)
+        isinstance(value, list)
+        and len(value) >= 2
+        and all(type(number) in (int, float) and abs(number) <= _FAR for number in value)
     )
 
 
@@ -81,17 +81,19 @@ def _positions(geometry: Any) -> Iterator[list[float]]:
     """Yield all positions of a geometry."""
     pending: list[Any] = [geometry.get("coordinates")] if isinstance(geometry, dict) else []
     while pending:
-        one = pending.pop()
-        if _is_position(one):
-            yield one
-        elif isinstance(one, list):
-            pending += one
+        item = pending.pop()
+        if _is_position(item):
+            yield item
+        elif isinstance(item, list):
+            pending += item
 
 
 def _array(positions: list[list[float]]) -> F64:
     """Return positions as an array of two columns, or of three, if all have a height."""
-    width = min((len(one) for one in positions), default=2)
-    made: F64 = np.array([one[:3] if width > 2 else one[:2] for one in positions], np.float64)
+    width = min((len(position) for position in positions), default=2)
+    made: F64 = np.array(
+        [position[:3] if width > 2 else position[:2] for position in positions], np.float64
+    )
     return made.reshape(len(positions), min(width, 3))
 
 

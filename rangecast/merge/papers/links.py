@@ -198,7 +198,7 @@ class Links(SubscriptionSet):
         forwards = {}
         for link in self._summaries:
             if link != changed:
-                part = RangeForward(*(self._new_to(link, changed, some) for some in forward))
+                part = RangeForward(*(self._new_to(link, changed, changes) for changes in forward))
                 if part:
                     forwards[link] = part
         return forwards

@@ -64,7 +64,7 @@ class SplitSummary(SubscriptionSet):
         if combine not in ("all", "any"):
             raise UsageError(f"combine must be 'all' or 'any'; given: {combine!r}")
         self.combine = combine
-        self.summaries = [Summary(self.space, attributes=some, **options) for some in subsets]
+        self.summaries = [Summary(self.space, attributes=subset, **options) for subset in subsets]
         self._unbounded = 0
         """Number of subscriptions in no summary."""
 
@@ -98,9 +98,9 @@ class SplitSummary(SubscriptionSet):
         ids = self._members.new_many(boxes.ids.to_pylist())
         homes = self._locations(_mentioned_by_all(boxes))
         for home in np.unique(homes).tolist():
-            some = boxes if home == _EVERY else boxes.take(np.flatnonzero(homes == home))
+            own = boxes if home == _EVERY else boxes.take(np.flatnonzero(homes == home))
             for summary in self._in(home):
-                summary.subscribe_many(some)
+                summary.subscribe_many(own)
         self._members.bind_many(ids, homes.tolist())
         self._unbounded += int(np.count_nonzero(homes == _NONE))
         return len(ids)
@@ -110,9 +110,9 @@ class SplitSummary(SubscriptionSet):
         ids = list(dict.fromkeys(self._members.listed(subscriptions)))
         homes = self._members.release_many(ids)
         for home in dict.fromkeys(homes):
-            some = [id_ for id_, where in zip(ids, homes, strict=True) if where == home]
+            own = [id_ for id_, where in zip(ids, homes, strict=True) if where == home]
             for summary in self._in(home):
-                summary.unsubscribe_many(some)
+                summary.unsubscribe_many(own)
         self._unbounded -= homes.count(_NONE)
         return len(ids)
 
@@ -122,10 +122,10 @@ class SplitSummary(SubscriptionSet):
         ids, old = self._members.known_many(boxes.ids.to_pylist())
         new = self._locations(_mentioned_by_all(boxes)).tolist()
         for row, id_ in enumerate(ids):
-            some = boxes.take([row])
+            box = boxes.take([row])
             for summary in self._in(new[row]):
                 change = summary.replace_many if new[row] == old[row] else summary.subscribe_many
-                change(some)
+                change(box)
             if new[row] != old[row]:
                 for summary in self._in(old[row]):
                     summary.unsubscribe(id_)

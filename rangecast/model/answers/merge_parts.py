@@ -39,19 +39,19 @@ def _order(events: I64, arrival: I64, offsets: I64, order: I64) -> None:
         order[ends[events[row]]] = row
         ends[events[row]] += 1
     for event in range(len(offsets) - 1):
-        some = order[offsets[event] : offsets[event + 1]]
-        if len(some) > _FEW:
-            rows = some[np.argsort(arrival[some])]
-            for slot in range(len(some)):
-                some[slot] = rows[slot]
+        listed = order[offsets[event] : offsets[event + 1]]
+        if len(listed) > _FEW:
+            rows = listed[np.argsort(arrival[listed])]
+            for slot in range(len(listed)):
+                listed[slot] = rows[slot]
             continue
-        for slot in range(1, len(some)):  # a few rows, in runs that ascend
-            row = some[slot]
+        for slot in range(1, len(listed)):  # a few rows, in runs that ascend
+            row = listed[slot]
             at = slot
-            while at > 0 and arrival[some[at - 1]] > arrival[row]:
-                some[at] = some[at - 1]
+            while at > 0 and arrival[listed[at - 1]] > arrival[row]:
+                listed[at] = listed[at - 1]
                 at -= 1
-            some[at] = row
+            listed[at] = row
 
 
 def merge(first: int, events: int, parts: Sequence[PartAnswers], best: int | None) -> Answers:

@@ -91,12 +91,12 @@ class Results(Sequence[Item]):
     @overload
     def __getitem__(self, index: slice) -> list[Item]: ...
 
-    def __getitem__(self, place: SupportsIndex | slice) -> Item | list[Item]:
+    def __getitem__(self, at_or_slice: SupportsIndex | slice) -> Item | list[Item]:
         """Return the item at an index (negative: from the end), or a list for a slice."""
         size = len(self)
-        if isinstance(place, slice):
-            return [self._item(at) for at in range(*place.indices(size))]
-        at = index(place)
+        if isinstance(at_or_slice, slice):
+            return [self._item(at) for at in range(*at_or_slice.indices(size))]
+        at = index(at_or_slice)
         if not -size <= at < size:
             raise IndexError(f"there are {size:,} results, numbered from 0; given: {at}")
         return self._item(at % size)

@@ -79,6 +79,6 @@ def tighten(space: Space, lo: F64, hi: F64) -> None:
     words = np.full(len(lo), -1, np.int64)
     words[mentioned] = literal
     programs = [programs_of(space, attribute, attribute.literal(code)) for code in known.tolist()]
-    numbers, ends = joined_programs([program for some in programs for program in some])
-    first = np.cumsum([0, *(len(some) for some in programs)]).astype(np.int64)
+    numbers, ends = joined_programs([program for of_word in programs for program in of_word])
+    first = np.cumsum([0, *(len(of_word) for of_word in programs)]).astype(np.int64)
     _tighten(words, numbers, ends, first, lo, hi, *grids_of(space))

@@ -192,13 +192,13 @@ def _box(box: Box, numbers: dict[int, dict[float, float]]) -> Box:
     )
 
 
-def _listed(space: Space, found: list[Box]) -> Filter:
+def _listed(space: Space, sided: list[Box]) -> Filter:
     """Return the filter of all combinations of the ranges; adjacent ranges are merged."""
     sets: dict[int, set[Interval]] = {}
-    for box in found:
+    for box in sided:
         for axis, lo, hi in box:
             sets.setdefault(axis, set()).add((lo, hi))
     attributes = space.attributes
     product = tuple((axis, union(attributes[axis], sets[axis])) for axis in sorted(sets))
     region: Region = boxes(attributes, [product])
-    return Filter(space, tuple(tuple((a, *ranges[0]) for a, ranges in one) for one in region))
+    return Filter(space, tuple(tuple((a, *ranges[0]) for a, ranges in sides) for sides in region))

@@ -44,8 +44,8 @@ class Rings(NamedTuple):
 
     def corners(self, ring: int) -> F64:
         """Return the corners of a ring, (n, 2)."""
-        some = slice(self.first[ring], self.first[ring + 1])
-        made: F64 = np.column_stack([self.xs[some], self.ys[some]])
+        own = slice(self.first[ring], self.first[ring + 1])
+        made: F64 = np.column_stack([self.xs[own], self.ys[own]])
         made.flags.writeable = False
         return made
 
@@ -341,20 +341,20 @@ def read_rings(data: U8, ends: I64, rows: I64, place: Place) -> list[RingsRead]:
     prefix = np.frombuffer(f"within({name}, '".encode(), np.uint8)
     made = []
     for start in range(0, len(rows), _PIECE):
-        some = rows[start : start + _PIECE]
-        room = int((ends[some + 1] - ends[some]).sum()) // 4 + 1
+        piece = rows[start : start + _PIECE]
+        room = int((ends[piece + 1] - ends[piece]).sum()) // 4 + 1
         xs, ys = np.empty(room), np.empty(room)
-        first, found = np.zeros(len(some) + 1, np.int64), np.empty(len(some), np.int64)
-        spans, bounds = np.empty((len(some), 2), np.int64), np.empty((len(some), 4))
-        is_canonical, is_small = np.empty(len(some), np.bool_), np.empty(len(some), np.bool_)
-        texts = data, ends, some, np.frombuffer(name.encode(), np.uint8), prefix
-        seen = first, found, spans
+        first, kinds = np.zeros(len(piece) + 1, np.int64), np.empty(len(piece), np.int64)
+        spans, bounds = np.empty((len(piece), 2), np.int64), np.empty((len(piece), 4))
+        is_canonical, is_small = np.empty(len(piece), np.bool_), np.empty(len(piece), np.bool_)
+        texts = data, ends, piece, np.frombuffer(name.encode(), np.uint8), prefix
+        seen = first, kinds, spans
         count = _read(*texts, place.earth, xs, ys, *seen, is_canonical, bounds, is_small)
         if not count:
             continue
         filled = first[count]
         rings = Rings(xs[:filled].copy(), ys[:filled].copy(), first[: count + 1])
-        chosen = found[:count], spans[:count]
+        chosen = kinds[:count], spans[:count]
         made.append(
             RingsRead(rings, *chosen, is_canonical[:count], bounds[:count], is_small[:count])
         )

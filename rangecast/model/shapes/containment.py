@@ -83,7 +83,9 @@ def _with_shifted_copies(shape: Polygons) -> list[Polygons]:
         if all((ring[:, 0] + turn - turn == ring[:, 0]).all() for ring in rings):
             shift = np.array([turn, 0.0])
             made.append(
-                Polygons(tuple(tuple(ring + shift for ring in one) for one in shape.polygons))
+                Polygons(
+                    tuple(tuple(ring + shift for ring in rings_of) for rings_of in shape.polygons)
+                )
             )
     return made
 

@@ -110,13 +110,13 @@ def _cover_polygon(rings: tuple[F64, ...], most: int) -> list[Cell]:
         split.parts = []
         leaves -= 1
         for half in _halves(split.cell):
-            some = _edges_meeting(xs, ys, split.edges, half.x0, half.y0, half.x1, half.y1)
+            meeting = _edges_meeting(xs, ys, split.edges, half.x0, half.y0, half.x1, half.y1)
             count += 1
-            if len(some):
-                part = _Split(half, some)
+            if len(meeting):
+                part = _Split(half, meeting)
                 heapq.heappush(queue, (share / 2, count, part))
             elif _holds_centre(xs, ys, edges, half):
-                part = _Split(half._replace(is_full=True), some)
+                part = _Split(half._replace(is_full=True), meeting)
             else:
                 continue
             split.parts.append(part)

@@ -127,7 +127,7 @@ def _from_wkt(text: str) -> Polygons | Lines:
     return _shape(kind, *_nested(text, token.end(), _DEPTHS[kind]))
 
 
-def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
+def _nested(text: str, index: int, depth: int) -> tuple[Any, int]:
     """Parse nested lists of coordinates; return them with the number of coordinates per corner."""
     stack: list[list[Any]] = []
     root: list[Any] | None = None
@@ -146,11 +146,11 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
         stack[-1].append((corner[0], corner[1]))
         corner.clear()
 
-    while place < len(text):
-        token = _TOKEN.match(text, place)
+    while index < len(text):
+        token = _TOKEN.match(text, index)
         if token is None:
-            if text[place:].strip():
-                raise ShapeError(f"{abbreviate(text[place:].strip())} can't be read", place)
+            if text[index:].strip():
+                raise ShapeError(f"{abbreviate(text[index:].strip())} can't be read", index)
             break
         word, number, mark = token.groups()
         at = token.end() - len(token[0].lstrip())
@@ -178,7 +178,7 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
                 if not stack:
                     raise ShapeError("unmatched closing parenthesis", at)
                 stack.pop()
-        place = token.end()
+        index = token.end()
     if root is None or stack:
         raise ShapeError("unclosed parenthesis", len(text))
     return root, size
@@ -209,13 +209,13 @@ def from_geojson(geometry: Any) -> Polygons | Lines:
     return _shape(kind, nested, 2)
 
 
-def _as_corners(given: Any, depth: int) -> list[Any]:
-    if not isinstance(given, list):
-        raise ShapeError(f"coordinates must be nested lists of numbers; given: {abbreviate(given)}")
+def _as_corners(value: Any, depth: int) -> list[Any]:
+    if not isinstance(value, list):
+        raise ShapeError(f"coordinates must be nested lists of numbers; given: {abbreviate(value)}")
     if depth > 1:
-        return [_as_corners(part, depth - 1) for part in given]
+        return [_as_corners(part, depth - 1) for part in value]
     corners = []
-    for corner in given:
+    for corner in value:
         if not isinstance(corner, list) or len(corner) < 2 or not all(map(_is_number, corner)):
             raise ShapeError(f"a corner must be a list of two numbers; given: {abbreviate(corner)}")
         corners.append((float(corner[0]), float(corner[1])))

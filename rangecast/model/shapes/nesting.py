@@ -76,9 +76,9 @@ class Nesting:
         """Add the words that boxes, (boxes, d), refer to; return the new pairs."""
         new: list[Pair] = [*self._texts.add(lo)]
         for axis in self._axes:
-            some = np.isfinite(lo[:, axis])
-            if some.any():
-                changed = self._widen(axis, lo[some], hi[some])
+            bounded = np.isfinite(lo[:, axis])
+            if bounded.any():
+                changed = self._widen(axis, lo[bounded], hi[bounded])
                 new += self._pairs(axis, changed)
         return new
 
@@ -189,11 +189,11 @@ class Nesting:
         low[:, others], high[:, others] = lo[others], hi[others]
         return _cells(low, high)
 
-    def _groups(self, axis: int, lo: F64, hi: F64, owner: I32, some: Bool) -> list[list[int]]:
+    def _groups(self, axis: int, lo: F64, hi: F64, owner: I32, chosen: Bool) -> list[list[int]]:
         """Group the boxes of each owner that differ only in the coordinates of a place."""
         others = np.setdiff1d(np.arange(lo.shape[1]), [*self._sides(axis), axis])
         groups: dict[tuple[int, float, bytes, bytes], list[int]] = {}
-        for box in np.flatnonzero(some).tolist():
+        for box in np.flatnonzero(chosen).tolist():
             rest = lo[box, others].tobytes(), hi[box, others].tobytes()
             key = int(owner[box]), float(np.floor(lo[box, axis])), *rest
             groups.setdefault(key, []).append(box)
@@ -207,15 +207,15 @@ def _cells(lo: F64, hi: F64) -> set[bytes]:
 def _nested(bounds: F64, is_new: Bool) -> I64:
     """Return pairs (outer, inner) of nested rectangles, of which at least one is new, (n, 2)."""
     if is_new.sum() <= _FEW:
-        found = [np.empty((0, 2), np.int64)]
+        nested = [np.empty((0, 2), np.int64)]
         for row in np.flatnonzero(is_new):
             low, high = bounds[:, :2], bounds[:, 2:]
             holds = (low <= low[row]).all(axis=1) & (high[row] <= high).all(axis=1)
             held = (low[row] <= low).all(axis=1) & (high <= high[row]).all(axis=1)
             holds[row] = held[row] = False
-            found += [np.stack([np.flatnonzero(holds), np.full(holds.sum(), row)], axis=1)]
-            found += [np.stack([np.full(held.sum(), row), np.flatnonzero(held)], axis=1)]
-        return np.unique(np.concatenate(found), axis=0)
+            nested += [np.stack([np.flatnonzero(holds), np.full(holds.sum(), row)], axis=1)]
+            nested += [np.stack([np.full(held.sum(), row), np.flatnonzero(held)], axis=1)]
+        return np.unique(np.concatenate(nested), axis=0)
     side = max(1, min(1024, int(np.sqrt(len(bounds)))))
     start, reach = bounds[:, :2].min(axis=0), np.ptp(bounds[:, :2], axis=0)
     reach[~(reach > 0)] = 1.0

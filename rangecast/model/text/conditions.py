@@ -104,8 +104,8 @@ def _shown(text: str, node: Condition, term: TextTerm, values: list[str]) -> lis
         return sorted({_phrase(text, *pair) for pair in zip(words, values, strict=True)})
     if term.kind == "in":
         _count(text, node, len(values), MAX_VALUES, "values")
-        some = sorted({fold(pair) if term.ignores_case else pair for pair in values})
-        return some if len(some) > 1 else [written([some[0]] if some[0] else [])]
+        distinct = sorted({fold(pair) if term.ignores_case else pair for pair in values})
+        return distinct if len(distinct) > 1 else [written([distinct[0]] if distinct[0] else [])]
     if term.kind == "like":
         pattern = _pattern(text, words[0], values[0])
     else:
@@ -250,8 +250,8 @@ def _compiled(pattern: Pattern) -> tuple[int, list[Part]]:
     parts = []
     for run in _runs(pattern):
         part: Part = []
-        for one in run:
-            part += map(float, one.encode()) if isinstance(one, str) else [ONE]
+        for sign in run:
+            part += map(float, sign.encode()) if isinstance(sign, str) else [ONE]
         parts.append(part)
     return fixed, parts
 

@@ -89,7 +89,7 @@ def _in_order(run: re.Match[str]) -> str:
 
 def contains(outer: list[Parts], inner: list[Parts]) -> bool:
     """Return whether a conjunction matches all texts that another one does; `False` if unknown."""
-    return all(any(_literal_contains(one, other) for other in inner) for one in outer)
+    return all(any(_literal_contains(literal, other) for other in inner) for literal in outer)
 
 
 def _literal_contains(outer: Parts, inner: Parts) -> bool:
@@ -105,10 +105,10 @@ def _literal_contains(outer: Parts, inner: Parts) -> bool:
             return True
     if len(outer.atoms) * len(inner.atoms) > _MAX_PAIRS:
         return False
-    some = all if outer.every else any
+    quantifier = all if outer.every else any
     if inner.every:
-        return some(any(_implies(a, b) for a in inner.atoms) for b in outer.atoms)
-    return all(some(_implies(a, b) for b in outer.atoms) for a in inner.atoms)
+        return quantifier(any(_implies(a, b) for a in inner.atoms) for b in outer.atoms)
+    return all(quantifier(_implies(a, b) for b in outer.atoms) for a in inner.atoms)
 
 
 def _implies(inner: Atom, outer: Atom) -> bool:
@@ -153,8 +153,8 @@ def _end(run: str, signs: str, at: int, *, is_fixed: bool) -> int:
     """Return the end of a run that starts at, or from, an offset; -1 if there is none."""
     if _ONE in run:
         expression = _expression(run)
-        found = expression.match(signs, at) if is_fixed else expression.search(signs, at)
-        return -1 if found is None else found.end()
+        match = expression.match(signs, at) if is_fixed else expression.search(signs, at)
+        return -1 if match is None else match.end()
     if is_fixed:
         return at + len(run) if signs.startswith(run, at) else -1
     begin = signs.find(run, at)

@@ -99,11 +99,11 @@ def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
                 sign(data, _FIRST, np.array([len(own)]), records, form)
             continue
         each = [form_of(text, form) for text in texts]
-        data = np.frombuffer(b"".join(one or b"" for one in each) or b" ", np.uint8)
+        data = np.frombuffer(b"".join(record or b"" for record in each) or b" ", np.uint8)
         alive.append(data)
-        sizes = np.array([0 if one is None else len(one) for one in each], np.int64)
+        sizes = np.array([0 if record is None else len(record) for record in each], np.int64)
         starts = np.cumsum(sizes) - sizes
-        is_there = np.array([one is not None for one in each], bool)
+        is_there = np.array([record is not None for record in each], bool)
         records[:, RECORD * form] = np.where(is_there, address_of(data) + starts, 0)
         records[:, RECORD * form + 1] = sizes
         sign(data, starts, sizes, records, form)
@@ -140,5 +140,5 @@ def readable(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
 
 def address_of(array: AnyArray) -> int:
     """Return where the items of an array lie."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -15,20 +15,20 @@ from rangecast.model.text.programs import lacking, text_holds
 
 
 @jit
-def _lacks(table: I64, words: I64, place: float, shares: F64) -> None:
+def _lacks(table: I64, words: I64, value: float, shares: F64) -> None:
     """Write n / (n + 1) for n words that a conjunction lacks; 1 without a text."""
     p = pointers(opened(table, Programs))
     for i in range(len(words)):
-        failed, is_there = 0, math.isfinite(place)
+        failed, is_there = 0, math.isfinite(value)
         for literal in range(p.words[words[i]], p.words[words[i] + 1]):
             row = LITERAL * literal
             kind, form, first = p.literals[row] - TEXT, p.literals[row + 2], p.literals[row + 3]
-            found = text_holds(p.numbers, first, kind, form, place)
-            is_there = is_there and found >= 0
+            answer = text_holds(p.numbers, first, kind, form, value)
+            is_there = is_there and answer >= 0
             if p.literals[row + 1] == 1:
-                failed += found == 1
-            elif found == 0:
-                failed += lacking(p.numbers, first, kind, form, place)
+                failed += answer == 1
+            elif answer == 0:
+                failed += lacking(p.numbers, first, kind, form, value)
         shares[i] = failed / (failed + 1.0) if is_there else 1.0
 
 

@@ -62,10 +62,10 @@ class _Words:
     def _nest(self, outer: int, inner: int) -> bool:
         """Note a pair if one lies inside the other; return whether it does."""
         inside = self.inside.get(outer, [])
-        one, other = self._parts[outer], self._parts[inner]
-        if len(inside) >= MAX_INSIDE or not contains(one, other):
+        parts, other_parts = self._parts[outer], self._parts[inner]
+        if len(inside) >= MAX_INSIDE or not contains(parts, other_parts):
             return False
-        if outer > inner and contains(other, one):
+        if outer > inner and contains(other_parts, parts):
             return False  # of conditions that mean the same, the first one contains the others
         self.inside[outer] = [*inside, inner]
         return True
@@ -79,13 +79,13 @@ class _Words:
 
     def _grams(self, literals: list[Parts]) -> set[str]:
         """Return what each conjunction around has one of as a key."""
-        found: set[str] = set()
+        keys: set[str] = set()
         for literal in literals:
             if literal.negated:
-                found |= {_NOT + key for key in self._literal_keys(literal)}
+                keys |= {_NOT + key for key in self._literal_keys(literal)}
             else:
-                found |= _literal_grams(literal)
-        return found
+                keys |= _literal_grams(literal)
+        return keys
 
     def _literal_keys(self, literal: Parts) -> set[str]:
         keys = map(self._key, sorted(literal.atoms))
@@ -116,16 +116,16 @@ def _literal_grams(literal: Parts) -> set[str]:
 
 def _grams_of(atom: Atom) -> set[str]:
     bits = "".join(atom.runs()) if atom.form == ADDRESS else None
-    found = {_ANYTHING}
+    grams = {_ANYTHING}
     if bits is None:
         for run in _folded(atom):
             for size in range(1, _GRAM + 1):
-                found |= {run[at : at + size] for at in range(len(run) - size + 1)}
+                grams |= {run[at : at + size] for at in range(len(run) - size + 1)}
         if atom.form != WORDS and atom.is_value:
             bits = address_bits(atom.pattern)
     if bits is not None:
-        found |= {_NETWORK + bits[:size] for size in range(1, len(bits) + 1)}
-    return found
+        grams |= {_NETWORK + bits[:size] for size in range(1, len(bits) + 1)}
+    return grams
 
 
 class TextNesting:

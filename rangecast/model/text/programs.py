@@ -92,9 +92,9 @@ def _borders(part: Part) -> list[float]:
 def set_program(texts: Sequence[bytes]) -> F64:
     """Compile a set of texts to a program."""
     each = [_chunks(text) for text in sorted(set(texts))]
-    starts = np.cumsum([0, *(len(one) for one in each)])
+    starts = np.cumsum([0, *(len(chunks_of) for chunks_of in each)])
     slots = 1 << (2 * len(each) - 1).bit_length()
-    chunks = [chunk for one in each for chunk in one]
+    chunks = [chunk for chunks_of in each for chunk in chunks_of]
     made = np.array([len(each), slots, *[-1.0] * slots, *starts, *chunks], np.float64)
     _fill_slots(made)
     return made
@@ -119,10 +119,10 @@ def _fill_slots(n: F64) -> None:
     count, slots = int(n[0]), int(n[1])
     for value in range(count):
         begin, end = set_value(n, 0, value)
-        found = _MIX
+        hashed = _MIX
         for at in range(begin, end):
-            found = _hashed(found, n[at])
-        slot = np.int64(found & np.uint64(slots - 1))
+            hashed = _hashed(hashed, n[at])
+        slot = np.int64(hashed & np.uint64(slots - 1))
         while n[2 + slot] >= 0.0:
             slot = (slot + 1) & (slots - 1)
         n[2 + slot] = value
@@ -136,10 +136,10 @@ def _chunks(text: bytes) -> list[float]:
     ]
 
 
-def _chunk_of_bytes(some: bytes) -> int:
+def _chunk_of_bytes(gram: bytes) -> int:
     chunk = 0
     for at in range(_CHUNK):
-        chunk = chunk * 257 + (some[at] + 1 if at < len(some) else 0)
+        chunk = chunk * 257 + (gram[at] + 1 if at < len(gram) else 0)
     return chunk
 
 
@@ -264,10 +264,10 @@ def _chunk(text: Any, at: int, size: int) -> float:
 @jit
 def _set_holds(n: Any, first: int, text: Any, size: int) -> bool:
     slots = int(n[first + 1])
-    found = _MIX
+    hashed = _MIX
     for at in range(0, size + 1, _CHUNK):
-        found = _hashed(found, _chunk(text, at, size))
-    slot = np.int64(found & np.uint64(slots - 1))
+        hashed = _hashed(hashed, _chunk(text, at, size))
+    slot = np.int64(hashed & np.uint64(slots - 1))
     while n[first + 2 + slot] >= 0.0:
         begin, end = set_value(n, first, int(n[first + 2 + slot]))
         at = 0

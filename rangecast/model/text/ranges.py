@@ -29,5 +29,5 @@ def narrow(space: Space, lo: F64, hi: F64) -> None:
             np.maximum(lo[mentioned, order], lows),
             np.minimum(hi[mentioned, order], highs),
         )
-        some = lows <= highs
-        lo[mentioned[some], order], hi[mentioned[some], order] = lows[some], highs[some]
+        valid = lows <= highs
+        lo[mentioned[valid], order], hi[mentioned[valid], order] = lows[valid], highs[valid]

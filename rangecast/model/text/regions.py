@@ -97,7 +97,7 @@ def _prefixes(range_: Interval) -> Iterator[str | None]:
             ),
             0,
         )
-        digits = [at // _BASE ** (ORDER_BYTES - 1 - place) % _BASE for place in range(size)]
+        digits = [at // _BASE ** (ORDER_BYTES - 1 - position) % _BASE for position in range(size)]
         if not size or 0 in digits:
             yield None
             return

@@ -139,7 +139,7 @@ class TextReader:
     def __init__(self, forms: dict[int, set[int]], axes: Sequence[int]):
         """`axes` are those of all texts of a space; `forms` has the forms needed, by axis."""
         self._axes = axes
-        self._forms = {axis: set(some) for axis, some in forms.items()}
+        self._forms = {axis: set(numbers) for axis, numbers in forms.items()}
         self._read_ascii = direct(_read_ascii, "", 0, 0, 0, 0)
         self._needed = [
             (row, sum(1 << form for form in forms[axis]), sorted(forms[axis]))

@@ -169,9 +169,9 @@ class BoxEngine(BoardEngine):
     def place(self, slot: int) -> tuple[float, ...]:
         return tuple(self.objects.of([slot])[0][0].tolist())
 
-    def moved(self, place: tuple[float, ...] | None, position: Any) -> tuple[float, ...]:
+    def moved(self, before: tuple[float, ...] | None, position: Any) -> tuple[float, ...]:
         """Return the coordinates of an object after a change: a dict of values, or coordinates."""
-        return coordinates_after(self.space, place, position)
+        return coordinates_after(self.space, before, position)
 
     def key(self, slot: int) -> tuple[float, int]:
         _, ys, arrivals = self.objects.of([slot])

@@ -150,10 +150,10 @@ class BoxPainter:
         """
         k, pieces = self._k, [verified]
         for start in range(0, len(entries), _PIECE):
-            some = entries[start : start + _PIECE]
-            whose, what = (np.empty(2 * k * len(some), np.int32) for _ in range(2))
+            piece = entries[start : start + _PIECE]
+            whose, what = (np.empty(2 * k * len(piece), np.int32) for _ in range(2))
             tables = after.table, interests.table
-            n = find_needs(before.table, *tables, some, olds, k, whose, what, self.work)
+            n = find_needs(before.table, *tables, piece, olds, k, whose, what, self.work)
             pieces.append((whose[:n], what[:n]))
         whose, what = map(np.concatenate, zip(*pieces, strict=True))
         sent, back = np.unique(what, return_inverse=True)

@@ -76,16 +76,16 @@ def descend(
         if apart:
             continue
         work[NODES] += 1
-        found = sort_rivals(bounds[node], p, at, floor, k, segments, begin, cover, open_, fresh)
+        counted = sort_rivals(bounds[node], p, at, floor, k, segments, begin, cover, open_, fresh)
         begin += cover + open_
-        cover, open_ = found.cover, found.open
-        if found.cover_below >= k:
+        cover, open_ = counted.cover, counted.open
+        if counted.cover_below >= k:
             continue
         is_full = cover == k
         if inside:
             if n + 2 > len(tiles.rival):
                 return -1
-            if not sent and found.cover_below + found.open_below < k:
+            if not sent and counted.cover_below + counted.open_below < k:
                 sent = 1
                 set_tile(tiles, n, OWN, bounds[node])
                 n += 1

@@ -52,13 +52,13 @@ def reject_residuals(space: Space, what: str, hint: str) -> None:
 
 
 def coordinates_after(
-    space: Space, place: tuple[float, ...] | None, position: Any
+    space: Space, before: tuple[float, ...] | None, position: Any
 ) -> tuple[float, ...]:
     """Return the coordinates of an object after a change: a dict of values, or coordinates.
 
     `place` are the old ones, `None` if it is new.
     """
-    here = place or (math.inf,) * len(space)
+    here = before or (math.inf,) * len(space)
     if isinstance(position, tuple):
         return tuple(
             new if new < math.inf else old for new, old in zip(position, here, strict=True)

@@ -152,7 +152,9 @@ class VerifiedBoxes:
 
     def __init__(self, space: Space, k: int):
         self._space, self._k = space, k
-        self.axes = [axis for axis, one in enumerate(space) if isinstance(one, Residual)]
+        self.axes = [
+            axis for axis, attribute in enumerate(space) if isinstance(attribute, Residual)
+        ]
         """Axes of the attributes whose conditions are verified."""
         self._width = 2 * k + 8
         self._d = len(space)
@@ -253,9 +255,9 @@ class VerifiedBoxes:
         if not self._tested(box):
             return objects.best(lo, hi, k)
         slots = objects.best(lo, hi, _FIRST_LOOK * k)
-        found = slots[self._hold(box, objects.of(slots)[0])]
-        if len(found) >= k or len(slots) < _FIRST_LOOK * k:
-            return found[:k]
+        matching = slots[self._hold(box, objects.of(slots)[0])]
+        if len(matching) >= k or len(slots) < _FIRST_LOOK * k:
+            return matching[:k]
         tree, entries = objects.tree, objects.within(searched)
         entries = entries[tree.y[entries] < np.inf]
         entries = entries[self._hold(box, tree.at[entries])]

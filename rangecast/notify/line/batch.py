@@ -84,12 +84,12 @@ def sweep_all(
             start_frontier(tree, frontier, scratch, k, x)
         while True:
             lo, hi = np.nextafter(scratch.west[k], np.inf), np.nextafter(scratch.east[k], -np.inf)
-            some = scratch.west[k] < x
-            if uses_interests and some:
-                some = reach(tree, frontier, scratch, k, x, sweep, work)
+            has_west = scratch.west[k] < x
+            if uses_interests and has_west:
+                has_west = reach(tree, frontier, scratch, k, x, sweep, work)
                 lo, hi = sweep[LEAST], sweep[LARGEST]
             work[MIN_Y] += 1
-            p = next_best(line, lo, hi, level_y, arrival, ys[i], limit) if some else -1
+            p = next_best(line, lo, hi, level_y, arrival, ys[i], limit) if has_west else -1
             if p < 0:
                 break
             if marks[line.slot[p]] != batch:

@@ -120,14 +120,14 @@ def paint_changes(
         limit = arrival if y < np.inf else -1
         while cursor[SWEEPING] and n <= room:
             work[MIN_Y] += 1
-            some = scratch.west[k] < x
+            has_west = scratch.west[k] < x
             lo = np.nextafter(scratch.west[k], np.inf)
             hi = np.nextafter(scratch.east[k], -np.inf)
             if uses_interests:
-                some = reach(tree, frontier, scratch, k, x, sweep, work)
+                has_west = reach(tree, frontier, scratch, k, x, sweep, work)
                 lo, hi = sweep[LEAST], sweep[LARGEST]
             p = -1
-            if some:
+            if has_west:
                 p = next_best(line, lo, hi, sweep[SWEPT_Y], cursor[ARRIVAL], y, limit)
             if p < 0:
                 cursor[SWEEPING] = 0

@@ -89,7 +89,7 @@ def _write_hull(
         hull[j], hull[d + j] = np.inf, -np.inf
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     stack[0] = 0
-    depth, some = 1, False
+    depth, is_found = 1, False
     while depth:
         depth -= 1
         node = stack[depth]
@@ -101,7 +101,7 @@ def _write_hull(
         for j in range(d):
             apart |= bounds[node, j] > p[j] or bounds[node, 3 * d + j] < p[j]
             widens |= bounds[node, j] < hull[j] or bounds[node, 3 * d + j] > hull[d + j]
-        if apart or not (widens or not some):
+        if apart or not (widens or not is_found):
             continue
         count = 0
         for c in range(len(at)):
@@ -139,12 +139,12 @@ def _write_hull(
                         break
                 if count >= k:
                     continue
-                some = True
+                is_found = True
                 for j in range(d):
                     hull[j], hull[d + j] = min(hull[j], box[j]), max(hull[d + j], box[d + j])
             left -= LEAF
             block = after[block]
-    return some
+    return is_found
 
 
 @jit
@@ -263,11 +263,11 @@ class BoxTiler:
         floor_y: float,
         towards: int,
         border: float,
-        found: Sequence[WireObject],
+        objects: Sequence[WireObject],
     ) -> tuple[float, ...] | None:
         """Return the box in which objects from a border on may matter, `None` if none does."""
         floor = floor_y, thing.arrival
-        better = [other.at for other in found if (other.y, other.arrival) < floor]
+        better = [other.at for other in objects if (other.y, other.arrival) < floor]
         if not self.uses_interests:
             here = thing.at[: self._axis] + thing.at[self._axis + 1 :]
             line = [at for at in better if at[: self._axis] + at[self._axis + 1 :] == here]
@@ -275,7 +275,7 @@ class BoxTiler:
             return ends if len(line) < self.k else None
         hull = np.empty(2 * self._d)
         places = np.array(better).reshape(-1, self._d)
-        some = _write_hull(
+        is_found = _write_hull(
             zone.interests.table,
             np.array(thing.at),
             places,
@@ -285,22 +285,22 @@ class BoxTiler:
             border,
             hull,
         )
-        return tuple(hull.tolist()) if some else None
+        return tuple(hull.tolist()) if is_found else None
 
     def answer(self, zone: BoxZone, asked: Gather) -> Gather | Gathered:
         """Add the rivals of the zone; return the answer, or what the next zone is asked."""
-        found = self._gather(zone, asked)
+        gathered = self._gather(zone, asked)
         west = asked.towards == WEST
         border = math.nextafter(zone.lo, -math.inf) if west else zone.hi
         if math.isfinite(border):
             floor_y = min(asked.y, asked.thing.y)
-            hull = self.hull(zone, asked.thing, floor_y, asked.towards, border, found)
+            hull = self.hull(zone, asked.thing, floor_y, asked.towards, border, gathered)
             if hull is not None:
-                return asked._replace(at=border, hull=hull, found=found)
-        return Gathered(asked.home, found, asked.hops)
+                return asked._replace(at=border, hull=hull, found=gathered)
+        return Gathered(asked.home, gathered, asked.hops)
 
     def _gather(self, zone: BoxZone, asked: Gather) -> tuple[WireObject, ...]:
-        thing, found, d, axis = asked.thing, asked.found, self._d, self._axis
+        thing, gathered, d, axis = asked.thing, asked.found, self._d, self._axis
         hull = np.array(asked.hull)
         if asked.towards == WEST and asked.at < LARGEST:
             hull[d + axis] = min(hull[d + axis], asked.at)
@@ -309,7 +309,7 @@ class BoxTiler:
         exposes = asked.y > thing.y
         floor_y = min(asked.y, thing.y)
         while True:
-            self._load(found)
+            self._load(gathered)
             known = _gather(
                 zone.objects.table,
                 np.array(thing.at),
@@ -319,7 +319,7 @@ class BoxTiler:
                 thing.arrival,
                 hull,
                 self.k,
-                len(found),
+                len(gathered),
                 self._rivals.table,
                 self._work,
             )
@@ -329,17 +329,17 @@ class BoxTiler:
         rows = self._rivals.arrays.row[:known].tolist()
         own = [row for row in rows if row >= 0]
         new = dict(zip(own, zone.wire_objects(own), strict=True))
-        return tuple(new[row] if row >= 0 else found[-2 - row] for row in rows)
+        return tuple(new[row] if row >= 0 else gathered[-2 - row] for row in rows)
 
-    def _load(self, found: Sequence[WireObject]) -> None:
+    def _load(self, objects: Sequence[WireObject]) -> None:
         """Write objects as rivals; their rows are -2, -3, ..."""
-        n = len(found)
+        n = len(objects)
         if n >= len(self._rivals.arrays.row):
             self._rivals = Bundle(Rivals.of(self._d, max(MOST, 2 * n)))
         rivals = self._rivals.arrays
-        rivals.at[:n] = np.array([other.at for other in found]).reshape(-1, self._d)
-        rivals.y[:n] = [other.y for other in found]
-        rivals.arrival[:n] = [other.arrival for other in found]
+        rivals.at[:n] = np.array([other.at for other in objects]).reshape(-1, self._d)
+        rivals.y[:n] = [other.y for other in objects]
+        rivals.arrival[:n] = [other.arrival for other in objects]
         rivals.row[:n] = np.arange(-2, -2 - n, -1)
 
     # ---- tiles
@@ -388,11 +388,11 @@ class BoxTiler:
     def _merged(self, interests: Points, rival: I32, bounds: F64) -> tuple[I32, F64]:
         """Return the regions as tiles around the interests in them, few of them."""
         rivals, points = [np.zeros(0, np.int32)], [np.zeros((0, 2 * self._d))]
-        for one in np.unique(rival).tolist():
-            entries = [interests.within(region) for region in bounds[rival == one]]
+        for number in np.unique(rival).tolist():
+            entries = [interests.within(region) for region in bounds[rival == number]]
             boxes = np.unique(interests.tree.at[np.concatenate(entries)], axis=0)
             points.append(boxes)
-            rivals.append(np.full(len(boxes), one, np.int32))
+            rivals.append(np.full(len(boxes), number, np.int32))
         boxes, whose = np.concatenate(points), np.concatenate(rivals)
         n = len(boxes)
         self._make_room(n)

@@ -54,13 +54,13 @@ class Layout(Protocol):
     def place(self, coordinates: Sequence[float]) -> Any:
         """Return coordinates as a position in comparable form."""
 
-    def moved(self, place: Any, position: Any) -> Any:
+    def moved(self, before: Any, position: Any) -> Any:
         """Return a position after a change; `place` is the old one, `None` if it is new."""
 
-    def x(self, place: Any) -> float:
+    def x(self, at: Any) -> float:
         """Return a position among the zones."""
 
-    def wire_object(self, y: float, arrival: int, place: Any, object_id: Id) -> WireObject:
+    def wire_object(self, y: float, arrival: int, at: Any, object_id: Id) -> WireObject:
         """Return an object as servers have it."""
 
     def ranges(self, ids: Sequence[Id], regions: Regions) -> tuple[Range, ...]:
@@ -92,13 +92,13 @@ class LineLayout:
         """Return the new position."""
         return check_finite("position", position)
 
-    def x(self, place: float) -> float:
+    def x(self, at: float) -> float:
         """Return a position among the zones."""
-        return place
+        return at
 
-    def wire_object(self, y: float, arrival: int, place: float, object_id: Id) -> WireObject:
+    def wire_object(self, y: float, arrival: int, at: float, object_id: Id) -> WireObject:
         """Return an object as servers have it."""
-        return WireObject(y, arrival, place, object_id)
+        return WireObject(y, arrival, at, object_id)
 
     def ranges(self, ids: Sequence[Id], regions: Regions) -> tuple[Range, ...]:
         """Return interests as servers have them."""
@@ -138,19 +138,19 @@ class SpaceLayout:
         """Return coordinates as a tuple."""
         return tuple(coordinates)
 
-    def moved(self, place: tuple[float, ...] | None, position: Any) -> tuple[float, ...]:
+    def moved(self, before: tuple[float, ...] | None, position: Any) -> tuple[float, ...]:
         """Return the coordinates after a change."""
-        return coordinates_after(self._space, place, position)
+        return coordinates_after(self._space, before, position)
 
-    def x(self, place: tuple[float, ...]) -> float:
+    def x(self, at: tuple[float, ...]) -> float:
         """Return a position among the zones."""
-        return position_of(place[self.axis])
+        return position_of(at[self.axis])
 
     def wire_object(
-        self, y: float, arrival: int, place: tuple[float, ...], object_id: Id
+        self, y: float, arrival: int, at: tuple[float, ...], object_id: Id
     ) -> WireObject:
         """Return an object as servers have it."""
-        return WireObject(y, arrival, self.x(place), object_id, place)
+        return WireObject(y, arrival, self.x(at), object_id, at)
 
     def ranges(self, ids: Sequence[Id], regions: Regions) -> tuple[Range, ...]:
         """Return interests as servers have them."""

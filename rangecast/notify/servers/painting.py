@@ -220,7 +220,7 @@ class Tiler:
 
     def search_range(self, index: Interests, x: float) -> tuple[float, float] | None:
         """Return the range in which the next object can lie, `None` if it is empty."""
-        some = _write_search_range(
+        is_found = _write_search_range(
             index.table,
             self._frontier.table,
             self._scratch.table,
@@ -230,7 +230,7 @@ class Tiler:
             self._sweep,
             self._work,
         )
-        return (float(self._sweep[LEAST]), float(self._sweep[LARGEST])) if some else None
+        return (float(self._sweep[LEAST]), float(self._sweep[LARGEST])) if is_found else None
 
     def passed(self, index: Interests, x: float, position: float) -> F64:
         """Move the object at x behind another; return the tiles of the other."""

@@ -59,8 +59,8 @@ class _Host:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a server on inherited links."""
-    given = zip((HOME, WEST, EAST), map(int, arguments), strict=True)
-    links = {side: Connection(socket.socket(fileno=link)) for side, link in given if link >= 0}
+    sockets = zip((HOME, WEST, EAST), map(int, arguments), strict=True)
+    links = {side: Connection(socket.socket(fileno=link)) for side, link in sockets if link >= 0}
     try:
         _Host(links).run()
     except Exception as error:  # reported to the parent process, which raises it

@@ -97,13 +97,13 @@ class ServerProcesses(Servers):
     def _wait(self, is_done: Callable[[], bool]) -> None:
         """Take what servers say until a condition holds."""
         with selectors.DefaultSelector() as ready:
-            for place, home in enumerate(self._homes):
-                ready.register(home.link, selectors.EVENT_READ, place)
+            for number, home in enumerate(self._homes):
+                ready.register(home.link, selectors.EVENT_READ, number)
             deadline = monotonic() + self._timeout
             while not is_done():
-                for place, home in enumerate(self._homes):
+                for number, home in enumerate(self._homes):
                     writes = selectors.EVENT_WRITE if home.has_output else 0
-                    ready.modify(home.link, selectors.EVENT_READ | writes, place)
+                    ready.modify(home.link, selectors.EVENT_READ | writes, number)
                 keys = ready.select(max(0.0, deadline - monotonic()))
                 if not keys:
                     raise self._lost(f"no server has answered for {self._timeout:g} seconds")
@@ -111,8 +111,8 @@ class ServerProcesses(Servers):
                 for key, _ in keys:
                     self._take(key.data)
 
-    def _take(self, place: int) -> None:
-        home = self._homes[place]
+    def _take(self, number: int) -> None:
+        home = self._homes[number]
         home.flush()
         for message in home.received():
             if isinstance(message, Message | Tile):
@@ -120,19 +120,19 @@ class ServerProcesses(Servers):
             elif isinstance(message, Completed):
                 self._expected = message.messages
             elif isinstance(message, Counts):
-                self._counts[place] = message
+                self._counts[number] = message
             elif isinstance(message, Failed):
-                raise self._lost(f"server {place} has failed: {message.reason}")
+                raise self._lost(f"server {number} has failed: {message.reason}")
         if not home.is_open:
             with suppress(subprocess.TimeoutExpired):
-                self.processes[place].wait(1.0)
-            raise self._lost(f"server {place} has ended")
+                self.processes[number].wait(1.0)
+            raise self._lost(f"server {number} has ended")
 
     def _lost(self, reason: str) -> ServerLostError:
         """End all processes: without one zone there are no right answers."""
-        for place, process in enumerate(self.processes):
+        for number, process in enumerate(self.processes):
             if (process.poll() or 0) < 0:  # its neighbours ended because of it
-                reason = f"server {place} was killed by signal {-process.returncode}"
+                reason = f"server {number} was killed by signal {-process.returncode}"
         self._failure = ServerLostError(
             f"{reason}: its objects are lost\n  hint: start again with the current objects"
         )
@@ -153,8 +153,8 @@ class ServerProcesses(Servers):
 
     def _ask_counts(self) -> list[Counts]:
         self._counts = [None] * len(self._homes)
-        for place in range(len(self._homes)):
-            self._send(place, Report())
+        for number in range(len(self._homes)):
+            self._send(number, Report())
         self._wait(lambda: None not in self._counts)
         return [counts for counts in self._counts if counts is not None]
 

@@ -117,7 +117,7 @@ class Servers:
         self._tables = layout.tables
         ids, at, ys, arrivals = self._tables.as_objects(objects)
         places = [layout.place(point) for point in at.tolist()]
-        xs = np.array([layout.x(place) for place in places])
+        xs = np.array([layout.x(server) for server in places])
         came = np.arange(len(xs)) if arrivals is None else arrivals
         self.descending = flag("descending", descending)
         self.seq = 0
@@ -143,8 +143,8 @@ class Servers:
         axis = layout.attributes, layout.axis
         self._begin(
             [
-                Start(place, *common, *zone, tuple(some), *axis)
-                for place, (zone, some) in enumerate(zip(pairwise(ends), things, strict=True))
+                Start(server, *common, *zone, tuple(of_server), *axis)
+                for server, (zone, of_server) in enumerate(zip(pairwise(ends), things, strict=True))
             ]
         )
         if interests is not None:
@@ -179,8 +179,8 @@ class Servers:
     def add(self, object_id: Id, position: Any, value: float) -> list[Any]:
         """Add an object; its id must be new. Over a space, a position is a dict of values."""
         new = self._objects.new(object_id, "use set_value() or move()")
-        place = self._layout.moved(None, position)
-        return self.update_many([Change(new, check_finite("value", value), place)])
+        at = self._layout.moved(None, position)
+        return self.update_many([Change(new, check_finite("value", value), at)])
 
     def remove(self, object_id: Id) -> list[Any]:
         """Remove an object."""
@@ -305,9 +305,9 @@ class Servers:
         """Return values in the order of servers, the lowest first; also the inverse."""
         return 0.0 - y if self.descending else y
 
-    def _known_at(self, place: Place) -> _KnownObject:
+    def _known_at(self, at: Place) -> _KnownObject:
         """Return an object with the server that initially owned its position."""
-        return _KnownObject(place, bisect_right(self._bounds, self._layout.x(place)) - 1)
+        return _KnownObject(at, bisect_right(self._bounds, self._layout.x(at)) - 1)
 
     # ---- counts
 

@@ -114,13 +114,13 @@ def _reach(s: Sweep, axis: int, held: AffectedLists, blocks: int) -> bool:
     What lies in an interval concerns the interests of that one and of those above it. Return
     whether there are any.
     """
-    intervals, some = s.used[COUNT], False
+    intervals, is_reached = s.used[COUNT], False
     for z in range(intervals):
         s.lo[z], s.hi[z], s.high[z] = np.nan, -np.inf, -np.inf
     for b in range(blocks):
         if held.mask[b] == 0:
             continue
-        some = True
+        is_reached = True
         hull = 8 * b
         left, right = held.hull[hull + axis], held.hull[hull + 6 + axis]
         c = held.hull[hull + 7 - axis]
@@ -133,7 +133,7 @@ def _reach(s: Sweep, axis: int, held: AffectedLists, blocks: int) -> bool:
             continue
         s.lo[z] = s.lo[z + 1] if np.isnan(s.lo[z]) else min(s.lo[z], s.lo[z + 1])
         s.hi[z], s.high[z] = max(s.hi[z], s.hi[z + 1]), end_of(s, z)
-    return some
+    return is_reached
 
 
 @jit

@@ -36,8 +36,8 @@ def region_tiles(s: Sweep, slot: int, k: int, x: float, groups: int) -> int:
     """
     n = 0
     for a in range(min(k - 1, s.west_n[slot]) + 1):
-        l0, l1, some = _strip(s, slot, k, a, x)
-        if not some:
+        l0, l1, is_there = _strip(s, slot, k, a, x)
+        if not is_there:
             continue
         b = k - 1 - a
         r1 = np.nextafter(s.east[slot * k + b], -np.inf) if b < s.east_n[slot] else np.inf
@@ -60,17 +60,17 @@ def gain_tiles(s: Sweep, slot: int, k: int, x: float, position: float, groups: i
         b = k - 1 - a
         if b > s.east_n[slot]:
             continue
-        l0, l1, some = _strip(s, slot, k, a, x)
+        l0, l1, is_there = _strip(s, slot, k, a, x)
         r0 = s.east[slot * k + b - 1] if b else x
         r1 = np.inf
         if b < s.east_n[slot]:
             r1 = np.nextafter(s.east[slot * k + b], -np.inf)
-            some &= r0 < s.east[slot * k + b]
+            is_there &= r0 < s.east[slot * k + b]
         if position > x:
             r0 = max(r0, position)
         else:
             l1 = min(l1, position)
-        if some and l0 <= l1 and r0 <= r1:
+        if is_there and l0 <= l1 and r0 <= r1:
             n = _add_tile(s, n, l0, l1, r0, r1)
             s.tile_of[slot * k + a] = n - 1
     return _gather(s, slot, k, n, groups)

@@ -118,8 +118,8 @@ class InterestHandlers(BrokerState):
         if items is None:
             return
         new = items.keys() - link.received.items.keys()
-        some = [item for name, item in items.items() if name in new] if new else []
-        come = with_local_words(some, self.space, self._curve)
+        arriving = [item for name, item in items.items() if name in new] if new else []
+        come = with_local_words(arriving, self.space, self._curve)
         was_known = link.is_known
         gone = link.received.swap(frame, items)
         self.counts["snapshots taken"] += 1

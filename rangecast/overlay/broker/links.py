@@ -28,8 +28,8 @@ class LinkHandlers(InterestHandlers):
             link.scanned = self.log.durable  # what was before has never been promised to it
         self.links[name] = link
         if is_expected:
-            some = with_local_words(list(link.received.items.values()), self.space, self._curve)
-            self._enter(0.0, link, some, [])
+            items = with_local_words(list(link.received.items.values()), self.space, self._curve)
+            self._enter(0.0, link, items, [])
         return link
 
     def _link_up(self, now: float, input_: ports.LinkUp) -> None:

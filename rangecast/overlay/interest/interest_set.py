@@ -155,7 +155,7 @@ class ReceivedItems(ItemSet):
         if len(self._parts) < frame.parts:
             return None, interrupted
         parts = [self._parts.get(part, []) for part in range(frame.parts)]
-        items = {item.name: item for some in parts for item in some}
+        items = {item.name: item for of_part in parts for item in of_part}
         self._drop_staged()
         if sum(items) & _TOP != frame.digest:
             raise FrameError("a snapshot doesn't match its digest")

@@ -91,8 +91,8 @@ class Batch:
         """The same for brokers that don't understand ranges: ranges become everything."""
         if not self.ranges:
             return self
-        some = [ResolvedItem(item.item, item.boxes or b"") for item in self.wanted]
-        return Batch(self._space, some)
+        items = [ResolvedItem(item.item, item.boxes or b"") for item in self.wanted]
+        return Batch(self._space, items)
 
 
 def everything(*, instead_of: int = 0) -> BoxItem:
@@ -140,8 +140,8 @@ def wanted_of_boxes(boxes: Boxes, space: Space) -> list[ResolvedItem]:
     texts[boxes.owner[is_text.any(axis=1)]] = True
     wanted = [ResolvedItem(BoxItem(name_of(packed), packed), packed) for packed in pack_many(boxes)]
     for row in np.flatnonzero(texts).tolist():
-        some = slice(*boxes.box_offsets[row : row + 2].tolist())
-        wanted[row] = wanted_of(Filter.from_boxes(space, boxes.lo[some], boxes.hi[some]))
+        own = slice(*boxes.box_offsets[row : row + 2].tolist())
+        wanted[row] = wanted_of(Filter.from_boxes(space, boxes.lo[own], boxes.hi[own]))
     return wanted
 
 

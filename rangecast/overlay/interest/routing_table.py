@@ -81,9 +81,9 @@ class Table:
         """
         small = self._filters_to_scan(len(points))
         if small is not None:
-            some = [*small.values()]
+            listed = [*small.values()]
             held = np.array(
-                [any(_holds(boxes, point) for boxes in some) for point in points.tolist()],
+                [any(_holds(boxes, point) for boxes in listed) for point in points.tolist()],
                 np.bool_,
             )
         else:

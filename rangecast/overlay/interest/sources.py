@@ -124,8 +124,8 @@ class Sources:
     def besides(self, link: str) -> Batch:
         """Return all items that are advertised over a link."""
         only = (link,)
-        some = [items for name, items in self.wanted.items() if self._by[name] != only]
-        return Batch(self._space, some)
+        items_of = [items for name, items in self.wanted.items() if self._by[name] != only]
+        return Batch(self._space, items_of)
 
     def _sources(self, by: tuple[str, ...]) -> tuple[str, ...]:
         """Return the interned tuple that equals this one."""

@@ -102,7 +102,7 @@ class Plain:
             advertised += new_ranges.values()
         else:
             come, go = come.without_ranges, go.without_ranges
-        gone = {one.item.name: one for one in go if one.boxes is not None}
+        gone = {resolved.item.name: resolved for resolved in go if resolved.boxes is not None}
         new, old = self._changed(come, list(gone))
         items = [self._catalog[name].item for name in new]
         advertised += items if self._same_cells else map(self._advertised_as, items)
@@ -256,7 +256,7 @@ class Merging:
             starts, lasts = np.array(ends, np.uint64)
             parts.append(RangeSets(starts, lasts, np.arange(len(starts) + 1)))
         changed = [self._levels.edit(sets, by) for sets in parts]
-        return joined([union(some.starts, some.ends) for some in changed])
+        return joined([union(ranges.starts, ranges.ends) for ranges in changed])
 
 
 def _items_of(ranges: Ranges) -> dict[int, RangeItem]:
@@ -283,7 +283,7 @@ class Both:
     def change(self, come: Batch, go: Batch) -> Change:
         """Add and remove items; see `Plain.change`."""
         left = self._covering.change(come, go)
-        gone = {one.item.name: one for one in go}
+        gone = {resolved.item.name: resolved for resolved in go}
         added = Batch(self._space, [self._catalog[item.name] for item in left.added])
         removed = Batch(self._space, [gone[name] for name in left.removed])
         merged = self._merging.change(added, removed)

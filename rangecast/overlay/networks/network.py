@@ -125,7 +125,7 @@ def filters_of(boxes: Boxes, space: Space) -> list[Filter]:
         axes = np.flatnonzero(mentions[box]).tolist()
         lo, hi = boxes.lo[box, axes].tolist(), boxes.hi[box, axes].tolist()
         filters[owner].append(tuple(zip(axes, lo, hi, strict=True)))
-    return [Filter(space, tuple(some)) for some in filters]
+    return [Filter(space, tuple(regions)) for regions in filters]
 
 
 class Network:

@@ -149,8 +149,8 @@ class Scenario:
         for origin in np.unique(origins).tolist():
             here = rows[origins == origin]
             for begin in range(0, len(here), _MAX_BATCH):
-                some = here[begin : begin + _MAX_BATCH]
-                network.publish(origin, self.given.points[some], some.tolist())
+                batch = here[begin : begin + _MAX_BATCH]
+                network.publish(origin, self.given.points[batch], batch.tolist())
 
     def _edit(self, network: Network, edit: Edit) -> None:
         known = edit.id in self.broker_of

@@ -110,8 +110,8 @@ def hostile_frame(rng: Random, space: str, names: list[str]) -> Frame:
     large = rng.choice([0, 1, 2, 7, 1 << 40, (1 << 63) - 1])
     small = rng.randrange(4)
     wrong = msgspec.structs.replace(EVERYTHING, name=5)
-    some: list[Item] = [EVERYTHING, range_item(0, 3), wrong]
-    items = rng.sample(some, rng.randrange(2))
+    choices: list[Item] = [EVERYTHING, range_item(0, 3), wrong]
+    items = rng.sample(choices, rng.randrange(2))
     digest = rng.choice([0, sum(item.name for item in items) & ((1 << 63) - 1)])
     kinds: list[Frame] = [
         Hello(

@@ -290,9 +290,9 @@ def _by_load(points: F64, brokers: int, frame: Box) -> list[Box]:
             continue
         axis, at = cut
         is_below = inside[:, axis] < at
-        for half, some in zip(box.cut(axis, at), (is_below, ~is_below), strict=True):
+        for half, is_inside in zip(box.cut(axis, at), (is_below, ~is_below), strict=True):
             number += 1
-            part = inside[some]
+            part = inside[is_inside]
             heapq.heappush(heap, (-len(part), number, half, part))
     if len(heap) + len(done) < brokers:
         raise UsageError(f"there is no room for {brokers} zones in {frame}")

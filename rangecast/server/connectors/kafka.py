@@ -242,9 +242,9 @@ class _Topic:
                 out_of_range.append(number)
             else:
                 raise BusError(message.error().str())
-        for number, some in by_partition.items():
-            lines = [pending.value() or b"" for pending in some]
-            upto = some[-1].offset() + 1
+        for number, records in by_partition.items():
+            lines = [pending.value() or b"" for pending in records]
+            upto = records[-1].offset() + 1
             await published(
                 self._core,
                 self._source.space,
@@ -252,7 +252,7 @@ class _Topic:
                 self._place(number),
                 upto,
                 self._state,
-                numbers=[pending.offset() for pending in some],
+                numbers=[pending.offset() for pending in records],
             )
             self._next[number] = upto
         if out_of_range:

@@ -125,7 +125,7 @@ class BoardReader:
             head, changes = updates_of(unit)
             if (head.tenant, head.board) == board and unit.first > entry.since:
                 skip = max(0, self._carried + 1 - unit.first)
-                first, some = unit.first + skip, changes[skip:]
-                updated = index.update(some, first, head.is_batch, lambda _: True)
+                first, unseen = unit.first + skip, changes[skip:]
+                updated = index.update(unseen, first, head.is_batch, lambda _: True)
                 messages += [message for _, message in updated]
         self._found.extend(note for note in messages if note.seq > self._at)

@@ -74,9 +74,9 @@ class Hub:
 
     def _dispatch(self, batch: int, messages: Mailboxes, matched: int) -> None:
         self.batch, self.matched = batch, matched
-        for number, some in messages.items():
+        for number, own in messages.items():
             for listener in self.listeners.get(number, ()):
-                listener.dispatch(some)
+                listener.dispatch(own)
         for listener in list(self.reading):
             listener.dispatch(Mailbox())  # there is more to read
 

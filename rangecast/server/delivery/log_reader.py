@@ -105,14 +105,14 @@ class Reader:
                     break
                 gap = gap or Gap(after, after, "link")
         upto, size = after, 0
-        for some in self._groups(units, after, durable):
-            for message, _ in self._matched(some):
+        for group in self._groups(units, after, durable):
+            for message, _ in self._matched(group):
                 is_full = len(messages) >= limit or size >= MAX_BATCH_BYTES
                 if is_full and message.seq > messages[-1].seq:  # those of one seq stay together
                     return Batch(messages, messages[-1].seq, gap)
                 messages.append(message)
                 size += message.size
-            upto = some.upto
+            upto = group.upto
             if len(messages) >= limit or size >= MAX_BATCH_BYTES:
                 break
         return Batch(messages, upto, gap)

@@ -95,10 +95,10 @@ class PushDelivery:
                         )
                     await self.tell_gap(batch.gap)
                 for at in range(0, len(batch.messages), self.batch_size):
-                    some = batch.messages[at : at + self.batch_size]
+                    piece = batch.messages[at : at + self.batch_size]
                     is_last = at + self.batch_size >= len(batch.messages)
-                    upto = batch.upto if is_last else some[-1].seq
-                    await self.deliver(some, upto)
+                    upto = batch.upto if is_last else piece[-1].seq
+                    await self.deliver(piece, upto)
                     core.acknowledge(consumer, upto)
                 if batch.upto - consumer.cursor > FAR:
                     core.acknowledge(consumer, batch.upto)

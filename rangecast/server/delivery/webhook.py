@@ -145,10 +145,10 @@ class Webhook(PushDelivery):
 
     @classmethod
     def checked(
-        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, definition: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
-            options = msgspec.convert(given, Options)
+            options = msgspec.convert(definition, Options)
         except msgspec.ValidationError as error:
             raise RequestError(422, f"invalid webhook options: {error}") from None
         target = target_of(options.url)

@@ -48,8 +48,8 @@ def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Core], Aw
             due = int((time.monotonic() - begun) * rate) - sent
             if due > 0:
                 now = datetime.now(UTC).isoformat()
-                some = [turn.choice(quotes) | {"time": now} for _ in range(min(due, 500))]
-                await result_of(core.publish(entry, [_encode(quote) for quote in some]))
+                chosen = [turn.choice(quotes) | {"time": now} for _ in range(min(due, 500))]
+                await result_of(core.publish(entry, [_encode(quote) for quote in chosen]))
                 sent += due
             await asyncio.sleep(0.05)
 

@@ -161,13 +161,13 @@ class BrokerRunner:
         if gone:
             self._handle(ports.Unsubscribe(list(gone)))
         for kind, is_known in ((ports.Subscribe, False), (ports.Replace, True)):
-            some = {
+            changes = {
                 id_: what
                 for id_, what in wanted.items()
                 if what is not None and (id_ in known) == is_known
             }
-            if some:
-                self._handle(kind(some))
+            if changes:
+                self._handle(kind(changes))
 
     def _forget(self, edits: Iterable[object]) -> None:
         """Forget links whose consumers were deleted and not recreated since."""
@@ -375,7 +375,7 @@ class BrokerRunner:
     def _append(self, output: ports.Append, came: EncodedEvents) -> None:
         """Write events received over a link, as the next events of their origin."""
         block = output.block
-        some = (
+        events = (
             came
             if len(block) == len(came.lines)
             else came.take(range(len(came.lines) - len(block), len(came.lines)))
@@ -392,7 +392,7 @@ class BrokerRunner:
             mark=block.mark.hex(),
             lost=block.lost,
         )
-        request = Events(self._entry, some, head, follows=block.after)
+        request = Events(self._entry, events, head, follows=block.after)
         request.answer.add_done_callback(self._appended)
         while not self.is_ending:
             try:

@@ -257,8 +257,8 @@ class SqliteLog:
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             for begin in range(0, len(rows), _ROWS):
-                some = rows[begin : begin + _ROWS]
-                self._writer.execute(_insertion(len(some)), list(chain_of.from_iterable(some)))
+                piece = rows[begin : begin + _ROWS]
+                self._writer.execute(_insertion(len(piece)), list(chain_of.from_iterable(piece)))
             self._writer.execute("COMMIT")
         except BaseException:
             if self._writer.in_transaction:

@@ -115,14 +115,14 @@ class Matching:
         return mailboxes
 
     def _make_edits(
-        self, some: Sequence[WrittenRequest], wanted: Bool, messages: Mailboxes
+        self, written: Sequence[WrittenRequest], wanted: Bool, messages: Mailboxes
     ) -> None:
-        apply_changes([change for entry in some for change in entry.changes], self._indexes)
+        apply_changes([change for entry in written for change in entry.changes], self._indexes)
 
         def is_wanted(consumer: int) -> bool:
             return 0 <= consumer < len(wanted) and bool(wanted[consumer])
 
-        for entry in some:
+        for entry in written:
             for tracks, derived in self._tracks.apply(entry.changes):
                 self._found.append((tracks, derived, {}))
             if isinstance(entry.request, NewTransitions):
@@ -156,14 +156,16 @@ class Matching:
                 messages[transition.consumer].add(TransitionMessage.of(seq, transition, event))
 
     def _match_events(
-        self, some: Sequence[WrittenRequest], wanted: Bool, messages: Mailboxes
+        self, written: Sequence[WrittenRequest], wanted: Bool, messages: Mailboxes
     ) -> None:
-        requests = [entry.request for entry in some if isinstance(entry.request, Events)]
+        requests = [entry.request for entry in written if isinstance(entry.request, Events)]
         index = self._indexes[requests[0].entry.number]
         space = index.engine.space
         points = [request.encoded.points_in(space) for request in requests]
         lines = [line for request in requests for line in request.encoded.lines]
-        seqs = np.concatenate([np.arange(entry.unit.first, entry.unit.last + 1) for entry in some])
+        seqs = np.concatenate(
+            [np.arange(entry.unit.first, entry.unit.last + 1) for entry in written]
+        )
         answers = [_Answer(entry.wants_matches, len(entry.encoded.lines)) for entry in requests]
         done = self._of(requests[0].entry.tenant)
         done.events += len(lines)
@@ -245,10 +247,10 @@ def apply_changes(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) 
         if isinstance(change, InterestChange):
             continue
         by_space.setdefault(change.entry.number, []).append(change)
-    for number, some in by_space.items():
+    for number, of_space in by_space.items():
         if number not in indexes:
-            indexes[number] = SpaceIndex(some[0].entry)
-        indexes[number].apply(some)
+            indexes[number] = SpaceIndex(of_space[0].entry)
+        indexes[number].apply(of_space)
 
 
 def board_messages(
@@ -298,9 +300,9 @@ def fan_out(
         mailbox = messages[owner]
         if not mailbox.has_room(0 if consumer.max_per_event else end - begin):
             continue
-        places, some = events[begin:end], numbers[begin:end]
-        turn = by_event(places, some, index.scores[some], consumer.max_per_event)
-        ids = [index.ids[number] for number in some[turn].tolist()]
+        places, own = events[begin:end], numbers[begin:end]
+        turn = by_event(places, own, index.scores[own], consumer.max_per_event)
+        ids = [index.ids[number] for number in own[turn].tolist()]
         for event, listed in grouped(places[turn], ids, consumer.max_per_event):
             mailbox.add(Message(int(seqs[event]), lines[event], listed))
 

@@ -188,11 +188,11 @@ def transition_requests(
     lines = {**lines, **event_lines(log, missing)}
     requests = []
     for begin in range(0, len(derived), MAX_UNIT):
-        some = derived[begin : begin + MAX_UNIT]
+        piece = derived[begin : begin + MAX_UNIT]
         own = {
-            transition.seq: lines[transition.seq] for transition in some if transition.seq in lines
+            transition.seq: lines[transition.seq] for transition in piece if transition.seq in lines
         }
-        requests.append(NewTransitions(tracks, some, own))
+        requests.append(NewTransitions(tracks, piece, own))
     return requests
 
 

@@ -79,9 +79,9 @@ class BoardIndex:
         """Apply changes, one after another or as a batch; yield messages with their consumers."""
         step = len(changes) if is_batch else 1
         for at in range(0, len(changes), step):
-            some = changes[at : at + step]
+            piece = changes[at : at + step]
             with self._one:
-                lists = self._updated(some, first + at, is_batch, listened)
+                lists = self._updated(piece, first + at, is_batch, listened)
             for consumer, messages in lists.items():
                 yield consumer, BoardMessage.of(first + at + step - 1, self._entry.name, messages)
 
@@ -129,7 +129,7 @@ class BoardIndex:
         sign = -1 if self._entry.made.descending else 1
         old.sort(key=lambda item: (sign * item[1].value, item[1].arrival))
         before_and_after = (
-            [(item.id, item.value, item.place) for _, item in some] for some in (old[:k], new)
+            [(item.id, item.value, item.place) for _, item in ranking] for ranking in (old[:k], new)
         )
         if next(before_and_after) == next(before_and_after):
             return None

@@ -128,12 +128,12 @@ class Quotas:
         longest, limit = self._max_length(tenant), self._max_boxes(tenant)
         rejected: dict[int, RangecastError] = {}
         if max(map(len, texts), default=0) > longest:
-            for place, text in enumerate(texts):
+            for row, text in enumerate(texts):
                 try:
                     _check_length(text, longest)
                 except RequestError as error:
-                    rejected[place] = error
-            texts = ["" if place in rejected else text for place, text in enumerate(texts)]
+                    rejected[row] = error
+            texts = ["" if row in rejected else text for row, text in enumerate(texts)]
 
         def reject(index: int, error: FilterError) -> None:
             rejected.setdefault(index, error)
@@ -143,12 +143,12 @@ class Quotas:
 
         lo, hi, sizes = boxes_of_texts(texts, space, reject, parse)
         if limit < MAX_BOXES:
-            good = [place for place in range(len(texts)) if place not in rejected]
-            for place, size in zip(good, sizes.tolist(), strict=True):
+            good = [row for row in range(len(texts)) if row not in rejected]
+            for row, size in zip(good, sizes.tolist(), strict=True):
                 try:
                     _check_boxes(size, limit)
                 except RequestError as error:
-                    rejected[place] = error
+                    rejected[row] = error
             kept = sizes <= limit
             rows = np.repeat(kept, sizes)
             lo, hi, sizes = lo[rows], hi[rows], sizes[kept]

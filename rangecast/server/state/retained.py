@@ -12,16 +12,16 @@ class RetainedBytes:
     def __init__(self, parts: dict[str, list[tuple[int, int]]] | None = None):
         self.parts = parts or {}
         """By tenant: pieces of the log, each as the last seq and the bytes of its events."""
-        self._sums = {name: sum(size for _, size in some) for name, some in self.parts.items()}
+        self._sums = {name: sum(size for _, size in units) for name, units in self.parts.items()}
 
     def note(self, tenant: str, last: int, size: int) -> None:
         """Count a unit of a tenant."""
-        some = self.parts.setdefault(tenant, [])
-        if some and some[-1][1] + size <= COARSE:
-            size_before = some.pop()[1]
-            some.append((last, size_before + size))
+        units = self.parts.setdefault(tenant, [])
+        if units and units[-1][1] + size <= COARSE:
+            size_before = units.pop()[1]
+            units.append((last, size_before + size))
         else:
-            some.append((last, size))
+            units.append((last, size))
         self._sums[tenant] = self._sums.get(tenant, 0) + size
 
     def forget(self, first: int) -> None:

@@ -296,18 +296,18 @@ def registry_of(state: State, path: Path, spaces: Mapping[Name, Space]) -> Regis
         entry.since, entry.next_number = item.since, item.next_number
         items.append(item)
     registry.numbered = [None] * state.consumer_count
-    for given in state.consumers:
-        if given.source in registry.spaces:
+    for kept in state.consumers:
+        if kept.source in registry.spaces:
             consumer = Consumer(
-                given.tenant,
-                given.name,
-                given.number,
-                registry.spaces[given.source],
-                given.since,
-                given.cursor,
+                kept.tenant,
+                kept.name,
+                kept.number,
+                registry.spaces[kept.source],
+                kept.since,
+                kept.cursor,
             )
-            registry.consumers[given.tenant, given.name] = consumer
-            registry.numbered[given.number] = consumer
+            registry.consumers[kept.tenant, kept.name] = consumer
+            registry.numbered[kept.number] = consumer
     for item in items:
         _restore_versions(registry, registry.spaces[item.tenant, item.name], path, item, [])
     return registry
@@ -322,11 +322,11 @@ def _restore_versions(
     current = read_versions(file) if file.exists() else iter(())
     by_birth = heapq.merge(current, others, key=_born) if others else current
     for version in by_birth:
-        place = entry.live.restore(version)
+        at = entry.live.restore(version)
         if version.expires and version.died == NEVER:
             entry.expiring[version.name] = version.expires
         if (owner := registry.owner(version)) is not None:
-            owner.versions.append(place, version.born, version.died)
+            owner.versions.append(at, version.born, version.died)
     registry.counts[entry.tenant] = registry.counts.get(entry.tenant, 0) + len(entry.live)
 
 
@@ -424,28 +424,28 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
     registry.space_count = 1 + max((item.number for item in state.spaces), default=-1)
     registry.numbered = [None] * state.consumer_count
     ended: dict[tuple[str, str], list[Version]] = {}
-    for given in state.consumers:
+    for kept in state.consumers:
         consumer = Consumer(
-            given.tenant,
-            given.name,
-            given.number,
-            _source(registry, *given.source),
-            given.since,
-            given.cursor,
-            given.delivery,
-            given.on_gap,
-            given.max_per_event,
-            given.now_from,
-            given.stopped,
-            {dead_letter.seq: dead_letter for dead_letter in given.dead_letters},
-            given.moved,
-            sorted(given.ended + interests.get(given.number, []), key=lambda item: item.born),
-            given.max_per_second,
-            given.policy,
+            kept.tenant,
+            kept.name,
+            kept.number,
+            _source(registry, *kept.source),
+            kept.since,
+            kept.cursor,
+            kept.delivery,
+            kept.on_gap,
+            kept.max_per_event,
+            kept.now_from,
+            kept.stopped,
+            {dead_letter.seq: dead_letter for dead_letter in kept.dead_letters},
+            kept.moved,
+            sorted(kept.ended + interests.get(kept.number, []), key=lambda item: item.born),
+            kept.max_per_second,
+            kept.policy,
         )
-        registry.consumers[given.tenant, given.name] = consumer
-        registry.numbered[given.number] = consumer
-        ended.setdefault(given.source, []).extend(given.dead)
+        registry.consumers[kept.tenant, kept.name] = consumer
+        registry.numbered[kept.number] = consumer
+        ended.setdefault(kept.source, []).extend(kept.dead)
     for item in state.spaces:
         entry = registry.spaces[item.tenant, item.name]
         _restore_versions(registry, entry, path, item, ended.get((item.tenant, item.name), []))

@@ -74,8 +74,8 @@ class SpaceIndex:
         self, points: F64, device: DeviceCopies | None = None
     ) -> Iterator[tuple[int, BatchMatches]]:
         """Yield the matches of points in pieces, each with its number of points."""
-        for _, some in matched_in_pieces(self.engine, points, device):
-            yield len(some), BatchMatches.of(some)
+        for _, piece in matched_in_pieces(self.engine, points, device):
+            yield len(piece), BatchMatches.of(piece)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Apply changes to the index; no event is matched in between."""
@@ -130,13 +130,13 @@ class SpaceIndex:
     def _bounds(self, changes: Sequence[Change]) -> Bounds:
         """Return the boxes of put subscriptions, reusing parsed filters."""
         space, bounds = self.engine.space, []
-        for is_many, some in groupby(changes, lambda edit: isinstance(edit.read, TentativeBoxes)):
+        for is_many, run in groupby(changes, lambda edit: isinstance(edit.read, TentativeBoxes)):
             if is_many:
-                bounds += [self._many(edit) for edit in some]
+                bounds += [self._many(edit) for edit in run]
                 continue
             texts: list[str] = []
             known: list[Filter | None] = []
-            for change in some:
+            for change in run:
                 texts += [edit.filter for edit in change.put]
                 known += [_settled(change, space)] * len(change.put)
             bounds.append(bounds_of(texts, space, known))
@@ -270,8 +270,8 @@ class History:
         """
         if not len(self._places):
             return
-        for first, some in matched_in_pieces(self.engine, points):
-            for index, ids, score in self._alive(some, seqs[first:], now_from, best):
+        for first, piece in matched_in_pieces(self.engine, points):
+            for index, ids, score in self._alive(piece, seqs[first:], now_from, best):
                 yield first + index, ids, score
 
     def _alive(
@@ -304,10 +304,10 @@ def matched_in_pieces(
     while first < len(points):
         matches = _matches(engine, points[first : first + step], device)
         pairs = 0
-        for some in matches.split(MAX_PAIRS):
-            yield first, some
-            first += len(some)
-            pairs += len(some.matches.rows)
+        for piece in matches.split(MAX_PAIRS):
+            yield first, piece
+            first += len(piece)
+            pairs += len(piece.matches.rows)
         step = max(_DENSE_EVENTS, step // _FEWER) if pairs > MAX_PAIRS else min(usual, 2 * step)
 
 
@@ -322,6 +322,6 @@ def grouped(events: I64, ids: list[Id], best: int = 0) -> Iterator[tuple[int, by
     ends = [*(np.flatnonzero(np.diff(events)) + 1).tolist(), len(events)]
     begin = 0
     for end in ends if len(events) else ():
-        some = ids[begin : min(end, begin + best) if best else end]
-        yield int(events[begin]), _encode(some)[1:-1]
+        listed = ids[begin : min(end, begin + best) if best else end]
+        yield int(events[begin]), _encode(listed)[1:-1]
         begin = end

@@ -102,13 +102,13 @@ def verify_deliveries(folder: Path, tenant: str, consumer: str, delivered: Path)
         came[seq] = names
     for seq, wanted in _expected(folder, tenant, consumer):
         report.expected += 1
-        found = came.pop(seq, None)
-        if found is None:
+        came_for = came.pop(seq, None)
+        if came_for is None:
             report.missing += 1
             report.note(f"seq {seq} never arrived; expected for {', '.join(wanted[:5])}")
-        elif sorted(found) != sorted(wanted):
+        elif sorted(came_for) != sorted(wanted):
             report.differing += 1
-            report.note(f"seq {seq} arrived for {found[:5]}; expected for {wanted[:5]}")
+            report.note(f"seq {seq} arrived for {came_for[:5]}; expected for {wanted[:5]}")
     report.extra = len(came)
     for seq in sorted(came)[:5]:
         report.note(f"seq {seq} arrived, but isn't for this consumer")

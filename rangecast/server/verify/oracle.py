@@ -74,7 +74,7 @@ class DeliveryOracle:
             owner = known[name].put.consumer
             if owner:
                 wanted.setdefault(owner, []).append(name)
-        return {owner: some[: self._best.get(owner) or None] for owner, some in wanted.items()}
+        return {owner: ids[: self._best.get(owner) or None] for owner, ids in wanted.items()}
 
     def _apply(self, edit: AnyEdit, seq: int) -> None:
         match edit:
@@ -86,25 +86,25 @@ class DeliveryOracle:
             case PutConsumer():
                 self._best[edit.name] = edit.max_per_event
             case DeleteConsumer():
-                for some in self._sets.values():
+                for kept in self._sets.values():
                     gone = [
                         subscription
-                        for subscription, has in some.known.items()
+                        for subscription, has in kept.known.items()
                         if has.put.consumer == edit.name
                     ]
                     for name in gone:
-                        some.end(name)
+                        kept.end(name)
             case PutSubscription():
-                some = self._sets[edit.space]
-                came = some.known[edit.name].came if edit.name in some.known else seq
-                some.end(edit.name)
+                kept = self._sets[edit.space]
+                came = kept.known[edit.name].came if edit.name in kept.known else seq
+                kept.end(edit.name)
                 if edit.track is None:  # see `TracksOracle`
-                    self._put(some, _KnownSubscription(edit, came))
+                    self._put(kept, _KnownSubscription(edit, came))
             case DeleteSubscription():
                 self._sets[edit.space].end(edit.name)
 
-    def _put(self, some: _Set, subscription: _KnownSubscription) -> None:
-        some.put(subscription, is_asked_for=self._only in (None, subscription.put.consumer))
+    def _put(self, kept: _Set, subscription: _KnownSubscription) -> None:
+        kept.put(subscription, is_asked_for=self._only in (None, subscription.put.consumer))
 
 
 class _KnownSubscription(NamedTuple):
@@ -149,7 +149,7 @@ class _Set:
             self._read(put)
         self._unread.clear()
         points = [self._point(event) for event in events]
-        used = np.array([one for one in points if one is not None]).reshape(-1, len(self._space))
+        used = np.array([each for each in points if each is not None]).reshape(-1, len(self._space))
         rows = np.flatnonzero(self._is_used)
         boxes = Boxes.of(self._lo[rows], self._hi[rows], space=self._space)
         matches = Scan(without_places(boxes)).match(used)

@@ -99,16 +99,18 @@ class TracksOracle:
         space = self._spaces.get(head.space) if head.tenant == self._tenant else None
         if space is None:
             return
-        found = [(seq, one) for seq, row in enumerate(rows, first) for one in space.event(row, seq)]
-        self._note_all(space, found, first + len(rows) - 1)
+        pairs = [
+            (seq, change) for seq, row in enumerate(rows, first) for change in space.event(row, seq)
+        ]
+        self._note_all(space, pairs, first + len(rows) - 1)
 
     def _note(self, space: _Space, transitions: Transitions, seq: int) -> None:
         self._note_all(space, [(seq, transition) for transition in transitions], seq)
 
-    def _note_all(self, space: _Space, found: list[tuple[int, Transition]], last: int) -> None:
+    def _note_all(self, space: _Space, pairs: list[tuple[int, Transition]], last: int) -> None:
         """Record the consumer's transitions of a unit, by the seq that causes them."""
         collected = []
-        for seq, transition in found:
+        for seq, transition in pairs:
             put = space.known[str(transition.subscription)]
             if transition.transition not in (put.track or {}).get("on", KINDS):
                 continue
@@ -117,16 +119,16 @@ class TracksOracle:
                 collected.append(named)
             elif put.consumer == self._consumer:
                 self._due[named.id] = seq, _facts_of(named)
-        collected.sort(key=lambda one: (one.at, repr(one.key), one.number))
+        collected.sort(key=lambda sent: (sent.at, repr(sent.key), sent.number))
         told = space.notifier.take(collected)
         if space.tracker.watermark is not None:
             told += space.notifier.advance(space.tracker.watermark)
         self._record_notifications(space, told, last)
 
-    def _set_policy(self, space: _Space, name: str, given: Any, seq: int) -> None:
+    def _set_policy(self, space: _Space, name: str, definition: Any, seq: int) -> None:
         put = space.known.get(name)
         if put is not None:
-            policy = None if given is None else Policy.of(given)
+            policy = None if definition is None else Policy.of(definition)
             consumer = put.consumer if name in space.subscriptions else None
             has_both_ends = {"enter", "exit"} <= {*(put.track or {}).get("on", KINDS)}
             space.notifier.set_consumer(put.id, consumer, has_both_ends=has_both_ends)
@@ -134,26 +136,26 @@ class TracksOracle:
 
     def _record_notifications(self, space: _Space, told: Sequence[Notification], seq: int) -> None:
         """Record notifications that are for the consumer."""
-        for one in told:
-            consumer = one.consumer
-            if one.subscription is not None:
-                consumer = space.known[str(one.subscription)].consumer
+        for sent in told:
+            consumer = sent.consumer
+            if sent.subscription is not None:
+                consumer = space.known[str(sent.subscription)].consumer
             if consumer != self._consumer:
                 continue
-            facts = [_facts_of(each) for each in one.transitions]
-            if one.window is not None:
-                first = one.transitions[0].at
+            facts = [_facts_of(each) for each in sent.transitions]
+            if sent.window is not None:
+                first = sent.transitions[0].at
                 whole = (
-                    "" if one.subscription is None else one.subscription,
+                    "" if sent.subscription is None else sent.subscription,
                     "digest",
                     "",
-                    micros_of(one.at),
+                    micros_of(sent.at),
                     micros_of(first),
                     "time",
                     0,
                 )
-                facts[0] = (*whole, one.window, [each.id for each in one.transitions])
-            self._due[one.id] = seq, facts[0]
+                facts[0] = (*whole, sent.window, [each.id for each in sent.transitions])
+            self._due[sent.id] = seq, facts[0]
 
     def written(self, unit: Unit) -> Iterator[tuple[int, str, float]]:
         """Verify transitions in the log; yield seq, id and score of each of the consumer's."""
@@ -243,6 +245,13 @@ def _facts(derived: Derived) -> _Facts:
     return *facts, derived.window, [each["id"] for each in derived.transitions]
 
 
-def _facts_of(one: Transition) -> _Facts:
-    moments = micros_of(one.at), micros_of(one.since)
-    return one.subscription, one.transition, one.key, *moments, one.reason, one.event or 0
+def _facts_of(change: Transition) -> _Facts:
+    moments = micros_of(change.at), micros_of(change.since)
+    return (
+        change.subscription,
+        change.transition,
+        change.key,
+        *moments,
+        change.reason,
+        change.event or 0,
+    )

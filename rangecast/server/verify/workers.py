@@ -64,13 +64,13 @@ def verify_workers(settings: WorkerSettings) -> WorkerReport:
     judge = DeliveryOracle(settings.tenant)
     for batch in _with_log(settings.log, batches, judge):
         every = ((batch.partition, offset) for offset in range(batch.first, batch.upto))
-        places = [place for place in every if place in events]
-        matched = judge.wanted(settings.space, [_decoded(events[place]) for place in places])
-        for place, wanted in zip(places, matched, strict=True):
-            _compare(batch, place, wanted, claims.pop(place, {}), report)
-    for place, came in claims.items():
+        places = [at for at in every if at in events]
+        matched = judge.wanted(settings.space, [_decoded(events[at]) for at in places])
+        for at, wanted in zip(places, matched, strict=True):
+            _compare(batch, at, wanted, claims.pop(at, {}), report)
+    for at, came in claims.items():
         report.extra += len(came)
-        report.note(f"{_place_text(place)}: {', '.join(came)} got it, but no batch has it")
+        report.note(f"{_place_text(at)}: {', '.join(came)} got it, but no batch has it")
     return report
 
 
@@ -82,8 +82,8 @@ def _decoded(value: bytes) -> object:
         return None
 
 
-def _place_text(place: Place) -> str:
-    return f"partition {place[0]}, offset {place[1]}"
+def _place_text(at: Place) -> str:
+    return f"partition {at[0]}, offset {at[1]}"
 
 
 def _claims(
@@ -94,7 +94,7 @@ def _claims(
     for record in _committed(servers, settings.matches):
         try:
             head = dict(record.headers() or [])
-            place, edits = (int(head["partition"]), int(head["offset"])), head["edits"].decode()
+            at, edits = (int(head["partition"]), int(head["offset"])), head["edits"].decode()
             data, consumer = (
                 msgspec.json.decode(record.value(), type=_Match).data,
                 record.key().decode(),
@@ -106,10 +106,10 @@ def _claims(
             continue
         if head.get("topic") != settings.events.encode():
             continue  # of another topic of events
-        mine = claims.setdefault(place, {})
+        mine = claims.setdefault(at, {})
         if consumer in mine:
             report.repeated += 1
-            report.note(f"{_place_text(place)}: {consumer} got it twice")
+            report.note(f"{_place_text(at)}: {consumer} got it twice")
         mine[consumer] = edits, data
     return claims
 
@@ -140,37 +140,37 @@ def _check_cover(
 
 def _compare(
     batch: BatchRecord,
-    place: Place,
+    at: Place,
     wanted: Wanted | None,
     came: dict[str, tuple[str, _Data]],
     report: WorkerReport,
 ) -> None:
     """Compare the records of one event with the expected ones; `None`: the event is invalid."""
     report.events += 1
-    is_rejected = place[1] in {offset for offset, _ in batch.rejected}
+    is_rejected = at[1] in {offset for offset, _ in batch.rejected}
     report.rejected += is_rejected
     if is_rejected != (wanted is None):
         report.differing += 1
         report.note(
-            f"{_place_text(place)}: {'rejected' if is_rejected else 'taken'} against the space"
+            f"{_place_text(at)}: {'rejected' if is_rejected else 'taken'} against the space"
         )
     for consumer, names in (wanted or {}).items():
         report.expected += 1
         edits, data = came.pop(consumer, ("", None))
         if data is None:
             report.missing += 1
-            report.note(f"{_place_text(place)}: {consumer} never got it; it is for {names[:5]}")
+            report.note(f"{_place_text(at)}: {consumer} never got it; it is for {names[:5]}")
         elif sorted(map(str, data.subscriptions)) != sorted(names) or {edits, data.edits} != {
             batch.edits
         }:
             report.differing += 1
             report.note(
-                f"{_place_text(place)}: {consumer} got it for {data.subscriptions[:5]} by {edits}; "
+                f"{_place_text(at)}: {consumer} got it for {data.subscriptions[:5]} by {edits}; "
                 f"it is for {names[:5]} by {batch.edits}"
             )
     report.extra += len(came)
     if came:
-        report.note(f"{_place_text(place)}: {', '.join(came)} got it, but it isn't for them")
+        report.note(f"{_place_text(at)}: {', '.join(came)} got it, but it isn't for them")
 
 
 def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> Iterator[BatchRecord]:

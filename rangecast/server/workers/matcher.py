@@ -122,12 +122,12 @@ class Matcher:
             lines, places = taken.lines[begin : begin + count], np.arange(begin, begin + count)
             fan_out(matches, index, everybody, registry.numbered, lines, places, messages)
             begin += count
-        for number, some in messages.items():
+        for number, own in messages.items():
             consumer = registry.numbered[number]
             assert consumer is not None
             self._warn_of_rate_limit(consumer)
             answer.matches += [
-                self._match(used[message.seq], message, consumer) for message in some.messages
+                self._match(used[message.seq], message, consumer) for message in own.messages
             ]
         return answer
 

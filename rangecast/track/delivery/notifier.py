@@ -95,7 +95,9 @@ class Notifier:
     def waiting(self) -> int:
         """Number of transitions waiting in digests."""
         return sum(
-            len(transition.transitions) for some in self._windows.values() for transition in some
+            len(transition.transitions)
+            for windows in self._windows.values()
+            for transition in windows
         )
 
     def has_policy(self, subscription: Id) -> bool:
@@ -158,7 +160,7 @@ class Notifier:
             self._repeats.discard((owner, same))
         for key in self._times.pop(owner, {}):
             self._throttles.discard((owner, key))
-        for subscription in [id_ for id_, one in self.consumer_of.items() if one == consumer]:
+        for subscription in [id_ for id_, name in self.consumer_of.items() if name == consumer]:
             self.set_consumer(subscription, None)
 
     def _close_digest_by_count(self, owner: Owner) -> list[Notification]:
@@ -287,7 +289,7 @@ class Notifier:
         stays   (subscription, object) of each
         """
         named = [(id_, key, self._stays[key][id_]) for id_, key in stays]
-        due = [(one.due, repr((id_, key)), one) for id_, key, one in named if one.due < limit]
+        due = [(item.due, repr((id_, key)), item) for id_, key, item in named if item.due < limit]
         heapify(due)
         while due:
             at, name, stay = heappop(due)
@@ -344,9 +346,9 @@ class Notifier:
     def _window(self, owner: Owner, at: int, digest: Digest) -> Window:
         """Return the digest for a moment; the next one if that was already delivered."""
         at = max(at, self._moment)
-        for one in self._windows.get(owner, ()):
-            if one.end is None or one.start <= at < one.end:
-                return one
+        for open_ in self._windows.get(owner, ()):
+            if open_.end is None or open_.start <= at < open_.end:
+                return open_
         if digest.count is not None:
             self._counts[owner] = self._counts.get(owner, 0) + 1
             window = Window(str(self._counts[owner]), 0, None)
@@ -370,7 +372,7 @@ class Notifier:
                 closed += self._close_counted(owner)
         for owner, start, end in self._ends.take(FAR if limit is None else limit):
             windows = self._windows[owner]
-            window = next(one for one in windows if (one.start, one.end) == (start, end))
+            window = next(each for each in windows if (each.start, each.end) == (start, end))
             windows.remove(window)
             closed.append(digest_of(owner, window))
             if not windows:
@@ -408,8 +410,8 @@ class Notifier:
                 window.end,
                 [*map(_listed, window.transitions)],
             ]
-            for owner, some in self._windows.items()
-            for window in some
+            for owner, kept in self._windows.items()
+            for window in kept
         ]
         return {
             "version": _VERSION,

@@ -29,21 +29,21 @@ Given = str | Mapping[str, str]
 class Accuracy:
     """Accuracy of one attribute of events: metres for a location, units for a point or number."""
 
-    def __init__(self, space: Space, given: Given):
-        places = [one.name for one in space if isinstance(one, Place)]
-        if isinstance(given, str):
+    def __init__(self, space: Space, accuracy: Given):
+        places = [located.name for located in space if isinstance(located, Place)]
+        if isinstance(accuracy, str):
             if len(places) != 1:
                 raise UsageError(
                     f"accuracy belongs to one attribute, but the space has {len(places)} places\n"
                     "  hint: name it: accuracy={'position': 'accuracy'}"
                 )
-            given = {places[0]: given}
-        if not isinstance(given, Mapping) or len(given) != 1:
+            accuracy = {places[0]: accuracy}
+        if not isinstance(accuracy, Mapping) or len(accuracy) != 1:
             raise UsageError(
                 "accuracy must be a column, or an attribute and its column; "
-                f"given: {abbreviate(given)}"
+                f"given: {abbreviate(accuracy)}"
             )
-        ((name, self.column),) = given.items()
+        ((name, self.column),) = accuracy.items()
         self.name = name
         self._space = space
         attribute = space.attributes[space.axis(name)]
@@ -53,20 +53,20 @@ class Accuracy:
             )
         self._earth = isinstance(attribute, Place) and attribute.earth
         coordinates = attribute.coordinates if isinstance(attribute, Place) else (attribute,)
-        self._axes = [space.axis(one.name) for one in coordinates]
+        self._axes = [space.axis(located.name) for located in coordinates]
         self._place = space.axis(name) if isinstance(attribute, Place) else -1
 
     def definition(self) -> dict[str, str]:
         """Return the accuracy as plain data."""
         return {self.name: self.column}
 
-    def radii(self, given: pa.Array) -> F64:
+    def radii(self, column: pa.Array) -> F64:
         """Return the accuracy of events; an event without one is exact."""
         try:
-            radii: F64 = given.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+            radii: F64 = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
             return np.nan_to_num(radii)
         except pa.ArrowInvalid:
-            raise UsageError(f"{self.column!r} must be numeric; given: {given.type}") from None
+            raise UsageError(f"{self.column!r} must be numeric; given: {column.type}") from None
 
     def unsure(self, extents: Extents, points: F64, radii: F64) -> tuple[I64, I64]:
         """Return the pairs of an event and a subscription that it is unsure of."""
@@ -116,8 +116,10 @@ class Accuracy:
             possible = possible and low <= hi and high >= lo
             sure = sure and lo <= low and high <= hi
         for shape in alternative.shapes:
-            some, every = self._in_shape(shape, point, radius if shape.axis == self._place else 0.0)
-            possible, sure = possible and some, sure and every
+            is_possible, every = self._in_shape(
+                shape, point, radius if shape.axis == self._place else 0.0
+            )
+            possible, sure = possible and is_possible, sure and every
         for term in alternative.arithmetic:
             held = self._holds(term, point)
             possible, sure = possible and held, sure and held

@@ -59,7 +59,7 @@ class Extents:
                 self._boxes.pop(number, None)
         if not added:
             return
-        boxes = [box for some in added.values() for box in some]
+        boxes = [box for boxes_of in added.values() for box in boxes_of]
         lo = np.full((len(boxes), 2 * len(self._axes)), -np.inf)
         hi = np.full(lo.shape, np.inf)
         positions = {axis: 2 * at for at, axis in enumerate(self._axes)}
@@ -69,7 +69,7 @@ class Extents:
                     hi[row, positions[axis]] = min(high, _LARGEST)
                     lo[row, positions[axis] + 1] = low
                     hi[row, positions[axis] + 1] = _LARGEST
-        owner = np.repeat(np.arange(len(added)), [len(some) for some in added.values()])
+        owner = np.repeat(np.arange(len(added)), [len(boxes_of) for boxes_of in added.values()])
         made = Boxes.of(lo, hi, owner=owner, ids=[*added], space=self._set.space)
         self._set.subscribe_many(made)
         self._boxes.update(added)
@@ -83,12 +83,12 @@ class Extents:
         which = np.arange(len(low))
         for axis in self._longitudes:
             for beyond, turn in ((low[:, axis] < -180.0, 360.0), (high[:, axis] > 180.0, -360.0)):
-                some = np.flatnonzero(beyond & np.isfinite(low[:, axis] + high[:, axis]))
-                if len(some):
-                    which = np.concatenate([which, which[some]])
-                    low, high = np.vstack([low, low[some]]), np.vstack([high, high[some]])
-                    low[-len(some) :, axis] += turn
-                    high[-len(some) :, axis] += turn
+                shifted = np.flatnonzero(beyond & np.isfinite(low[:, axis] + high[:, axis]))
+                if len(shifted):
+                    which = np.concatenate([which, which[shifted]])
+                    low, high = np.vstack([low, low[shifted]]), np.vstack([high, high[shifted]])
+                    low[-len(shifted) :, axis] += turn
+                    high[-len(shifted) :, axis] += turn
         points = np.empty((len(low), 2 * len(self._axes)))
         points[:, 0::2], points[:, 1::2] = low[:, self._axes], high[:, self._axes]
         lacking = ~np.isfinite(points)

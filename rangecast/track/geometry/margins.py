@@ -76,7 +76,9 @@ def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -
     places = {name for name in sizes if isinstance(space.attributes[space.axis(name)], Place)}
     if places:
         wider = [_coordinates(space, box, sizes) for box in plain_boxes(space, boxes)]
-        text = text_of(space, wider, lambda place, one: _literal(place, one, sizes.get(place.name)))
+        text = text_of(
+            space, wider, lambda place, literal: _literal(place, literal, sizes.get(place.name))
+        )
         made = Filter.parse(text, space, max_boxes=ANY_BOXES)
     if len(places) == len(sizes):
         return made

@@ -258,22 +258,22 @@ def _in_word(places: Places, shape: ShapeConjunction, start: F64, end: F64) -> I
 
 def _polygon_cuts(literal: ShapeLiteral, path: F64) -> list[float]:
     assert isinstance(literal.shape, Polygons)
-    found: list[float] = []
+    cuts_found: list[float] = []
     if path[0] == path[2] and path[1] == path[3]:
-        return found
+        return cuts_found
     for ring in (ring for rings in literal.shape.polygons for ring in rings):
         if literal.kind == GEODESIC_POLYGON:
             # A path may cut one edge twice: a great circle bulges.
             for piece in range(_PIECES):
                 ends = [path[:2] + (piece + t) / _PIECES * (path[2:] - path[:2]) for t in (0, 1)]
                 cuts = _cut_great_circles(ring, np.concatenate(ends))
-                found += [(piece + t) / _PIECES for t in cuts]
+                cuts_found += [(piece + t) / _PIECES for t in cuts]
             continue
         room = np.empty(2 * len(ring))
         for turn in (0.0,) if literal.kind in _PLANES else (-360.0, 0.0, 360.0):
             count = _cut_edges(ring, path + np.array([turn, 0.0, turn, 0.0]), room)
-            found += room[:count].tolist()
-    return found
+            cuts_found += room[:count].tolist()
+    return cuts_found
 
 
 def _capsules(literal: ShapeLiteral, path: F64) -> Intervals:

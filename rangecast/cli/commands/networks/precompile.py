@@ -124,9 +124,9 @@ def _match(made: Workload) -> None:
             engine.match_points(points)
             engine.match_points(points[:1])[0]
             engine.boxes()
-            some = boxes.take(range(2))
-            engine.unsubscribe_many(some.ids.to_pylist())
-            engine.subscribe_many(some)
+            edited = boxes.take(range(2))
+            engine.unsubscribe_many(edited.ids.to_pylist())
+            engine.subscribe_many(edited)
     answer(MatchAnswerer.of(boxes), boxes.dimensions)
     read_texts(["true"], made.space)
     _match_texts()
@@ -169,9 +169,9 @@ def _rank(made: Workload) -> None:
         2,
         boxes.rows // 5,
     ):  # by the first part, by the newest rows, by a second part
-        some = boxes.take(range(edited))
-        engine.unsubscribe_many(some.ids.to_pylist())
-        engine.subscribe_many(some)
+        removed = boxes.take(range(edited))
+        engine.unsubscribe_many(removed.ids.to_pylist())
+        engine.subscribe_many(removed)
         for relaxed in (False, True):
             for points in (made.points, made.points[:1]):
                 engine.rank_points(points, 3, relaxed=relaxed)
@@ -184,9 +184,9 @@ def _cover(made: Workload) -> None:
     covered_by(made.boxes)
     live = CoverSet(made.space)
     live.subscribe_many(made.boxes)
-    some = made.boxes.take(range(2))
-    live.unsubscribe_many(some.ids.to_pylist())
-    live.subscribe_many(some)
+    edited = made.boxes.take(range(2))
+    live.unsubscribe_many(edited.ids.to_pylist())
+    live.subscribe_many(edited)
 
 
 def _merge(made: Workload) -> None:
@@ -195,8 +195,8 @@ def _merge(made: Workload) -> None:
     tuning.recommend(made.boxes, made.space, 100).summary.ranges()
     summary = Summary(made.space)
     summary.subscribe_many(made.boxes)
-    some = made.boxes.take(range(2))
-    summary.unsubscribe_many(some.ids.to_pylist())
+    removed = made.boxes.take(range(2))
+    summary.unsubscribe_many(removed.ids.to_pylist())
     summary.may_match_many(made.tables["events"])
 
 

@@ -110,25 +110,25 @@ def run_(
         output, reads=[events, subscriptions, space, commands], pictures=[plot], options=options
     ) as run:
         if workload is not None:
-            given = _generated(workload, seed)
+            workload_data = _generated(workload, seed)
         else:
             assert events is not None
             assert subscriptions is not None
             assert space is not None
-            given = _read(run, events, subscriptions, space)
-        edits = read_commands(run.file(commands), given) if commands is not None else []
-        scenario = Scenario(given, tree_of(shape, brokers, seed), brokers, seed)
+            workload_data = _read(run, events, subscriptions, space)
+        edits = read_commands(run.file(commands), workload_data) if commands is not None else []
+        scenario = Scenario(workload_data, tree_of(shape, brokers, seed), brokers, seed)
         settings: dict[str, Any] = {"strategy": strategy, "max_ranges": max_ranges}
         with run.task("routing"):
             network = scenario.through(edits, batch_size=batch_size, **settings)
-        run.write(table_of(given, network, edits), output)
+        run.write(table_of(workload_data, network, edits), output)
         traffic, sizes = network.traffic, network.table_sizes
         if plot is not None:
             title = f"{brokers} brokers, {strategy}: {traffic.event_messages:,} event messages"
             draw(plot, scenario.tree, scenario.subscriptions_at, traffic.by_link, title)
         facts = {
-            "events": len(given.points),
-            "subscriptions": given.boxes.rows,
+            "events": len(workload_data.points),
+            "subscriptions": workload_data.boxes.rows,
             "commands": len(edits),
             "brokers": brokers,
             "tree": shape,
@@ -146,11 +146,11 @@ def run_(
             "plot": plot,
         }
         text = (
-            f"{counted(len(given.points), 'event')} and "
-            f"{counted(given.boxes.rows, 'subscription')} at {counted(brokers, 'broker')}: "
+            f"{counted(len(workload_data.points), 'event')} and "
+            f"{counted(workload_data.boxes.rows, 'subscription')} at {counted(brokers, 'broker')}: "
             f"{counted(traffic.deliveries, 'delivery', 'deliveries')}"
         )
-        run.done(text, len(given.points), facts, [_sentence(network, strategy)])
+        run.done(text, len(workload_data.points), facts, [_sentence(network, strategy)])
 
 
 def _sentence(network: Network, strategy: str) -> str:

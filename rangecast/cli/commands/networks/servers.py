@@ -114,14 +114,14 @@ def servers(
         things = tables.read_objects(initial, run.rejected_rows, kind=kind, ignore_unknown=ignores)
         wanted = tables.read_interests(watched, run.rejected_rows, ignore_unknown=ignores)
         most = max([k, *wanted.wanted.values()])
-        given: dict[str, Any] = {"objects": things, "interests": wanted, "algorithm": algorithm}
-        given |= {"space": where, "zone_attribute": zone_attribute}
+        settings: dict[str, Any] = {"objects": things, "interests": wanted, "algorithm": algorithm}
+        settings |= {"space": where, "zone_attribute": zone_attribute}
         with run.task("starting servers"):
-            row = (ServerProcesses if processes else Servers)(most, number, **given)
+            row = (ServerProcesses if processes else Servers)(most, number, **settings)
         steps = tables.read_updates(
             changed, kind, row.__contains__, run.rejected_rows, ignore_unknown=ignores
         )
-        waiting = chain.from_iterable(some for _, some in steps)
+        waiting = chain.from_iterable(changes for _, changes in steps)
         count = messages = 0
         with row, run.task("updating") as advance:
             while batch := list(islice(waiting, batch_size)):

@@ -140,7 +140,7 @@ def zones(
             run.rejected_rows,
             ignore_unknown=options.ignore_unknown,
         )
-        changes = [change for _, some in steps for change in some]
+        changes = [change for _, step_changes in steps for change in step_changes]
         _check(updates, changes)
 
         def board(**options: Any) -> Board:
@@ -230,19 +230,19 @@ class _Comparison:
 
         painted = through = direct = Traffic()
         for first in range(0, len(self._changes), _CHUNK):
-            some = self._changes[first : first + _CHUNK]
+            changes = self._changes[first : first + _CHUNK]
             before = board.seq
-            messages = board.update_many(some)
+            messages = board.update_many(changes)
             bounds = self._selected(messages.bounds)
             traffic, ways = self._net.painted(bounds)
-            names = np.array([change.id for change in some], object)
+            names = np.array([change.id for change in changes], object)
             own = bounds[messages.objects == names[messages.seq - before]]
             painted += traffic._replace(received=self._net.received(own))
             if with_letters:
                 by_zones, by_link = self._net.unicast(own)
                 through, direct = through + by_zones, direct + by_link
                 self._note(bounds, ways.zones)
-            advance(len(some))
+            advance(len(changes))
         self._found[name] = painted
         if with_letters:
             self._found |= {"Unicast": direct, "Unicast by zones": through}

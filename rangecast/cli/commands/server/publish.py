@@ -47,9 +47,9 @@ def publish(
     accepted = rejected = row = 0
     try:
         with at.client_in(space) as client:
-            for some in batches_of(events, batch):
+            for piece in batches_of(events, batch):
                 bad: list[RejectedRow] = []
-                answer = client.publish(some, ignore_unknown=ignore_unknown, rejected=bad)
+                answer = client.publish(piece, ignore_unknown=ignore_unknown, rejected=bad)
                 accepted += answer.accepted
                 rejected += len(bad)
                 for rejection in bad:
@@ -61,7 +61,7 @@ def publish(
                         f"row {number} was rejected: {for_interface(text, 'shell')}",
                         file=sys.stderr,
                     )
-                row += len(some)
+                row += len(piece)
     finally:  # also of what came before an error
         if as_json:
             print(json.dumps({"published": accepted, "rejected": rejected}))

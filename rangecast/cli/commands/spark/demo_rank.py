@@ -89,12 +89,12 @@ def some_best(quotes: Path, result: Path, counted: Tally) -> list[EventRanking]:
         return []
     picked = np.unique(ids[[len(ids) * (2 * n + 1) // (2 * _SHOWN) for n in range(_SHOWN)]])
     events = pq.read_table(quotes, filters=[("id", "in", picked.tolist())]).sort_by("id")
-    found = pq.read_table(result, filters=[("event", "in", picked.tolist())])
-    found = found.sort_by([("event", "ascending"), ("rank", "ascending")])
+    rankings = pq.read_table(result, filters=[("event", "in", picked.tolist())])
+    rankings = rankings.sort_by([("event", "ascending"), ("rank", "ascending")])
     of_row = Places(counted.boxes.ids)
     shown = []
     for quote in events.to_pylist():
-        mine = found.filter(pc.field("event") == quote["id"])
+        mine = rankings.filter(pc.field("event") == quote["id"])
         rows = of_row.find(mine["subscription"].combine_chunks()).tolist()
         names, scores = mine["subscription"].to_pylist(), mine["score"].to_pylist()
         best = zip(names, scores, map(counted.filter_of, rows), strict=True)

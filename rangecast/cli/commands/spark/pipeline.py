@@ -36,7 +36,7 @@ def run(
 
     pipeline = Pipeline.load(file)
     settings, is_stream = pipeline.settings.spark, pipeline.settings.stream is not None
-    sinks = [sink for some in pipeline.sinks.values() for sink in some]
+    sinks = [sink for of_step in pipeline.sinks.values() for sink in of_step]
     output = "-" if any(sink.name == "console" for sink in sinks) else None
     with (
         Run.started(output, options=options) as run,

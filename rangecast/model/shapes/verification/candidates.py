@@ -78,9 +78,9 @@ def _decisive(
         for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
             words = 0
             for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
-                place = place_of_axis[bounds.axis[term]]
-                if place >= 0:
-                    literal = word_of[place, int(bounds.lo[term])]
+                attribute = place_of_axis[bounds.axis[term]]
+                if attribute >= 0:
+                    literal = word_of[attribute, int(bounds.lo[term])]
                     is_one = is_one and (word < 0 or literal == word)
                     word = literal
                     words += 1
@@ -186,15 +186,15 @@ def _verify_edges(p: Any, note: int, points: Any, event: int) -> int:
     x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
     if note >= _CELLS:
         polygon = POLYGON * _polygon_of(note)
-        found = by_listed_edges(p, polygon, GRID * _polygon_of(note), x, y)
-        if found & 3 == DOUBTFUL:
+        side = by_listed_edges(p, polygon, GRID * _polygon_of(note), x, y)
+        if side & 3 == DOUBTFUL:
             return verify_literal(p, p.polygons[polygon + 7], points, event)
-        return (found & 1) + 2 * (found >> 2)
+        return (side & 1) + 2 * (side >> 2)
     n, ring = p.numbers, _ring_of(note)
-    found = in_ring(n, ring, x, y)
-    if found == DOUBTFUL:
+    side = in_ring(n, ring, x, y)
+    if side == DOUBTFUL:
         return verify_literal(p, int(n[ring + SKETCH + 1]), points, event)
-    return found + 2 * int(n[ring + SKETCH])
+    return side + 2 * int(n[ring + SKETCH])
 
 
 @jit
@@ -240,15 +240,15 @@ def _hold(
                     _fetch_cell(p, note, at, event_of[c] * d)
         doubts = 0
         for c in range(first, last):
-            note, found, start = literals[rows[c]], DOUBTFUL, event_of[c] * d
+            note, answer, start = literals[rows[c]], DOUBTFUL, event_of[c] * d
             if note >= 0:
-                found = _sketched(p, note, at, start)
-                held[c] = found & 1
+                answer = _sketched(p, note, at, start)
+                held[c] = answer & 1
                 verified += 1
             elif note != _SEVERAL:
                 prefetch_literal(p, -2 - note, at, start)
             doubtful[doubts] = c
-            doubts += found >> 1
+            doubts += answer >> 1
         for i in range(doubts):
             note = literals[rows[doubtful[i]]]
             if 0 <= note < _CELLS:
@@ -266,16 +266,16 @@ def _hold(
             row, start = rows[c], event_of[c] * d
             note = literals[row]
             if note >= 0:
-                found = _verify_edges(p, note, at, start)
-                edges += found >> 1
+                answer = _verify_edges(p, note, at, start)
+                edges += answer >> 1
             elif note != _SEVERAL:
-                found = verify_literal(p, -2 - note, at, start)
+                answer = verify_literal(p, -2 - note, at, start)
                 verified += 1
-                edges += found >> 1
+                edges += answer >> 1
             else:
-                found = is_held(bounds, row, place_of_axis, word_of, p, at, start)
-                verified += found >> 1
-            held[c] = found & 1
+                answer = is_held(bounds, row, place_of_axis, word_of, p, at, start)
+                verified += answer >> 1
+            held[c] = answer & 1
     return verified, edges
 
 
@@ -322,15 +322,15 @@ def verify_one(table: I64, points: F64, rows: I32) -> int:
         row, at = rows[c], pointer(points, 0)
         note = noted.literals[row]
         if note >= 0:
-            found = _sketched(p, note, at, ZERO)
-            found = _verify_edges(p, note, at, ZERO) if found == DOUBTFUL else found
+            answer = _sketched(p, note, at, ZERO)
+            answer = _verify_edges(p, note, at, ZERO) if answer == DOUBTFUL else answer
         elif note != _SEVERAL:
-            found = verify_literal(p, -2 - note, at, ZERO)
+            answer = verify_literal(p, -2 - note, at, ZERO)
         else:
             tables = noted.place_of_axis, noted.word_of
-            found = is_held(bounds, row, *tables, p, at, ZERO)
+            answer = is_held(bounds, row, *tables, p, at, ZERO)
         rows[filled] = row
-        filled += found & 1
+        filled += answer & 1
     return filled
 
 

@@ -65,7 +65,9 @@ class Places:
         self.coordinates = [
             tuple(space.axis(axis.name) for axis in place.coordinates) for place in self._places
         ]
-        self._patterns = [one.vocabulary for one in self._places if isinstance(one, Patterns)]
+        self._patterns = [
+            residual.vocabulary for residual in self._places if isinstance(residual, Patterns)
+        ]
         self._space = space
         self._known = [0 for _ in self.axes]
         self._forms: dict[int, set[int]] = {}
@@ -148,8 +150,8 @@ class Places:
         """Return a reader of the texts of single events; `None` if no program reads any."""
         self.tables()
         axes = [
-            one
-            for one, place in zip(self.axes, self._places, strict=True)
+            axis
+            for axis, place in zip(self.axes, self._places, strict=True)
             if isinstance(place, Patterns)
         ]
         return TextReader(self._forms, axes) if self._forms else None
@@ -189,8 +191,8 @@ def places_of(space: Space) -> Places | None:
     if "_places" not in kept:
         with _MAKING:
             if "_places" not in kept:
-                some = any(isinstance(attribute, Residual) for attribute in space)
-                kept["_places"] = Places(space) if some else None
+                is_residual = any(isinstance(attribute, Residual) for attribute in space)
+                kept["_places"] = Places(space) if is_residual else None
     places: Places | None = kept["_places"]
     return places
 
@@ -243,9 +245,9 @@ def failed_distances(places: Places, axis: int, words: F64, point: F64) -> tuple
     it fails, in metres on the earth.
     """
     tables = places.tables()
-    place = tables.place_of_axis[axis]
-    numbers = tables.word_of[place, words.astype(np.int64)]
-    is_earth = places.is_earth(place)
+    number = tables.place_of_axis[axis]
+    numbers = tables.word_of[number, words.astype(np.int64)]
+    is_earth = places.is_earth(number)
     distances = np.empty(len(words))
     point = np.ascontiguousarray(point)
     distances_to_words(tables.programs.table, numbers, point, is_earth, distances)

@@ -148,9 +148,9 @@ def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
     best, visited = OUTSIDE, 0
     for polygon in range(p.literals[literal + 3], p.literals[literal + 4]):
         if kind == GEODESIC_POLYGON:
-            found = in_geodesic(p, POLYGON * polygon, GRID * polygon, x, y)
-            best |= found & 7
-            visited += found >> 3
+            side = in_geodesic(p, POLYGON * polygon, GRID * polygon, x, y)
+            best |= side & 7
+            visited += side >> 3
             continue
         hull = GRID * polygon
         for turn in range(1 if kind == PLANE_POLYGON else 3):
@@ -158,9 +158,9 @@ def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
             if not p.hulls[hull] <= at <= p.hulls[hull + 2]:
                 continue
             if p.hulls[hull + 1] <= y <= p.hulls[hull + 3]:
-                found = in_cells(p, POLYGON * polygon, hull, at, y)
-                best |= found & 7
-                visited += found >> 3
+                side = in_cells(p, POLYGON * polygon, hull, at, y)
+                best |= side & 7
+                visited += side >> 3
     return best + 8 * visited
 
 
@@ -237,9 +237,9 @@ def verify_literal(p: Any, number: int, points: Any, event: int) -> int:
         kind = p.literals[literal] - TEXT
         if kind < 0:
             return int(comparison_holds(p.numbers, first, last, points, event))
-        place = points[event + (p.literals[literal + 5] >> 16)]
-        found = text_holds(p.numbers, first, kind, p.literals[literal + 2], place)
-        return int(found >= 0 and found != p.literals[literal + 1])
+        value = points[event + (p.literals[literal + 5] >> 16)]
+        answer = text_holds(p.numbers, first, kind, p.literals[literal + 2], value)
+        return int(answer >= 0 and answer != p.literals[literal + 1])
     axes = p.literals[literal + 5]
     x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
     if not (math.isfinite(x) and math.isfinite(y)):
@@ -248,8 +248,8 @@ def verify_literal(p: Any, number: int, points: Any, event: int) -> int:
     if border == ONCE and (kind <= GEODESIC_POLYGON or kind >= PLANE_RING):
         within = side & 4 != 0
     else:
-        place = side & 3
-        within = place >= INSIDE or (place == BORDER and border != OPEN)
+        value = side & 3
+        within = value >= INSIDE or (value == BORDER and border != OPEN)
     return int(within != (p.literals[literal + 1] == 1)) + 2 * (side >> 3)
 
 

@@ -59,13 +59,13 @@ def _row_of(border: int, inside: int) -> int:
     An empty range starts at 15 and ends at 0.
     """
     full = inside & ~border
-    some = np.uint64(full | border)
+    covered = np.uint64(full | border)
     first, last = 15, 0
-    if some:
-        first = lowest_bit(some)
+    if covered:
+        first = lowest_bit(covered)
         for shift in (1, 2, 4, 8):
-            some |= some >> np.uint64(shift)
-        last = bits_set(some) - 1
+            covered |= covered >> np.uint64(shift)
+        last = bits_set(covered) - 1
     first_full, last_full = 15, 0
     while full:  # the longest run
         begin = lowest_bit(np.uint64(full))

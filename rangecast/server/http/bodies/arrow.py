@@ -235,7 +235,7 @@ def _lines(batch: pa.RecordBatch) -> Iterator[bytes]:
         if column.null_count < len(column)
     ]
     for index in range(len(batch)):
-        row = {name: some[index] for name, some in columns if some[index] is not None}
+        row = {name: values[index] for name, values in columns if values[index] is not None}
         line = _encode(row)
         # Of what isn't finite msgspec makes null
         yield line if b"null" not in line or _is_finite(row) else _spelled(row)

@@ -195,12 +195,12 @@ def _matches(index: SpaceIndex, points: F64, device: DeviceCopies | None) -> lis
     matches: list[list[Id]] = []
     pairs, step = 0, 16
     while len(matches) < len(points):
-        some = points[len(matches) : len(matches) + step]
-        matched = index.match(some, device)
+        piece = points[len(matches) : len(matches) + step]
+        matched = index.match(piece, device)
         pairs += len(matched.numbers)
         if pairs > MAX_PAIRS:
-            raise _too_many(f"the first {len(matches) + len(some):,} events have {pairs:,}")
-        matches += ids_by_event(matched, index, 0, len(some))
+            raise _too_many(f"the first {len(matches) + len(piece):,} events have {pairs:,}")
+        matches += ids_by_event(matched, index, 0, len(piece))
         if len(matched.numbers) < MAX_PAIRS // 16:  # nor are the next ones likely to have many
             step *= 4
     return matches
@@ -235,11 +235,11 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
                     head, texts = events_of(unit)
                     if (head.tenant, head.space) == (entry.tenant, entry.name):
                         skip = max(0, at + 1 - unit.first)
-                        some = texts[skip : skip + left]
-                        left -= len(some)
+                        piece = texts[skip : skip + left]
+                        left -= len(piece)
                         yield b"".join(
                             b'%s%d","event":%s}\n' % (prefix, unit.first + skip + index, text)
-                            for index, text in enumerate(some)
+                            for index, text in enumerate(piece)
                         )
                 at = max(at, unit.last)
             if not units:

@@ -286,8 +286,8 @@ class Session:
                 while begin < len(batch.messages):
                     await self._has_credit.wait()  # given or used up since they were taken
                     limit = (self._credit or TAKEN) if is_batched else 1
-                    some = _sized(batch.messages[begin : begin + limit])
-                    text = b",".join(lineage.shown(some))
+                    piece = _sized(batch.messages[begin : begin + limit])
+                    text = b",".join(lineage.shown(piece))
                     if is_batched:
                         text = b'{"type":"batch","item_type":"%s",%s"messages":[%s]}' % (
                             kind,
@@ -297,9 +297,9 @@ class Session:
                     else:
                         text = b'{"type":"%s",%s%s' % (kind, mine, text[1:])
                     await self._send_bytes(text)
-                    begin += len(some)
+                    begin += len(piece)
                     if self._credit is not None:
-                        self._credit -= len(some)
+                        self._credit -= len(piece)
                         if self._credit <= 0:
                             self._has_credit.clear()
                 if not batch.messages and batch.gap is None:

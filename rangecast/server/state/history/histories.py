@@ -34,10 +34,10 @@ class AsOf(NamedTuple):
 class DroppedSeqError(RequestError):
     """The subscriptions at a seq or time can't be rebuilt: the log before was dropped."""
 
-    def __init__(self, given: object, earliest: int):
+    def __init__(self, moment: object, earliest: int):
         super().__init__(
             410,
-            f"the subscriptions as of {given} are no longer known: the log before was dropped\n"
+            f"the subscriptions as of {moment} are no longer known: the log before was dropped\n"
             f"  hint: the earliest seq is {earliest}",
         )
         self.earliest = earliest

@@ -168,10 +168,10 @@ class SpaceVersions:
         unknown = rows[self._starts[rows] < 0]
         los, his, count = [self._lo], [self._hi], len(self._lo)
         for begin in range(0, len(unknown), _PARSED):
-            some = unknown[begin : begin + _PARSED]
-            texts = [version.filter for version in self._at(some)]
+            piece = unknown[begin : begin + _PARSED]
+            texts = [version.filter for version in self._at(piece)]
             lo, hi, sizes = bounds_of(texts, self._entry.space)
-            self._starts[some], self._sizes[some] = count + np.cumsum(sizes) - sizes, sizes
+            self._starts[piece], self._sizes[piece] = count + np.cumsum(sizes) - sizes, sizes
             count += len(lo)
             los.append(lo)
             his.append(hi)

@@ -36,7 +36,7 @@ class Notices:
         self._names: dict[int, str] = {}
         """Names of consumers that have a policy, by number."""
         if saved is not None:
-            self._whose = {one: (consumer, score) for one, consumer, score in saved["whose"]}
+            self._whose = {id_: (consumer, score) for id_, consumer, score in saved["whose"]}
             self._consumers = dict(saved["consumers"])
             self._drop_finished()
 
@@ -46,7 +46,7 @@ class Notices:
             return None
         return {
             "notifier": self._notifier.saved(),
-            "whose": [[one, *facts] for one, facts in self._whose.items()],
+            "whose": [[id_, *facts] for id_, facts in self._whose.items()],
             "consumers": [[*pair] for pair in self._consumers.items()],
         }
 
@@ -107,12 +107,12 @@ class Notices:
 
     def take(self, transitions: list[Transition], watermark: datetime | None) -> list[Derived]:
         """Process the transitions of a unit; return what is due by the watermark."""
-        ordered = sorted(transitions, key=lambda one: (one.at, repr(one.key), one.number))
-        found = self._notifier.take(ordered)
+        ordered = sorted(transitions, key=lambda each: (each.at, repr(each.key), each.number))
+        notices = self._notifier.take(ordered)
         if watermark is not None:
-            found += self._notifier.advance(watermark)
-        derived = self._derived(found)
-        if any(one.window is not None for one in found):
+            notices += self._notifier.advance(watermark)
+        derived = self._derived(notices)
+        if any(each.window is not None for each in notices):
             self._drop_finished()
         return derived
 
@@ -124,27 +124,27 @@ class Notices:
         """Return how many transitions wait in digests, and how many were dropped."""
         return {"collected": self._notifier.waiting, "dropped": self._notifier.dropped}
 
-    def _derived(self, found: Iterable[Notification]) -> list[Derived]:
-        return [Derived.of(one, *self._address(one)) for one in found]
+    def _derived(self, notices: Iterable[Notification]) -> list[Derived]:
+        return [Derived.of(each, *self._address(each)) for each in notices]
 
-    def _address(self, found: Notification) -> tuple[int, float]:
+    def _address(self, notice: Notification) -> tuple[int, float]:
         """Return the consumer of a notification, and its score: that of its subscription.
 
         A consumer's digest has the highest score of its subscriptions that still exist.
         """
-        if found.subscription is not None:
-            return self._whose[found.subscription]
-        assert found.consumer is not None
-        names = {one.subscription for one in found.transitions} & self._whose.keys()
+        if notice.subscription is not None:
+            return self._whose[notice.subscription]
+        assert notice.consumer is not None
+        names = {each.subscription for each in notice.transitions} & self._whose.keys()
         scores = [self._whose[name][1] for name in names]
-        return self._consumers[str(found.consumer)], max(scores, default=0.0)
+        return self._consumers[str(notice.consumer)], max(scores, default=0.0)
 
     def _drop_finished(self) -> None:
         notifier = self._notifier
         self._whose = {
-            one: facts
-            for one, facts in self._whose.items()
-            if notifier.has_policy(one) or notifier.is_waiting(one)
+            id_: facts
+            for id_, facts in self._whose.items()
+            if notifier.has_policy(id_) or notifier.is_waiting(id_)
         }
         self._consumers = {
             name: number

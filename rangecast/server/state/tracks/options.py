@@ -90,15 +90,15 @@ def rule_of(track: Mapping[str, Any]) -> Rule:
     return Rule.of({name: value for name, value in track.items() if name in _RULE})
 
 
-def policy_of(given: Any) -> Policy | None:
+def policy_of(definition: Any) -> Policy | None:
     """Return the policy of a subscription or a consumer from its HTTP form."""
-    if given is None:
+    if definition is None:
         return None
-    if not isinstance(given, dict):
-        raise UsageError(f"policy must be an object; given: {abbreviate(given)}")
-    _check_names(given, _POLICY, "policy")
+    if not isinstance(definition, dict):
+        raise UsageError(f"policy must be an object; given: {abbreviate(definition)}")
+    _check_names(definition, _POLICY, "policy")
     try:
-        return Policy.of(given)
+        return Policy.of(definition)
     except TypeError as error:
         raise UsageError(f"policy can't be read: {error}") from None
 

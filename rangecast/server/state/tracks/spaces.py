@@ -157,7 +157,7 @@ class SpaceTracks:
         self._note(put)
         nothing = np.zeros((0, len(engine.space)))
         transitions = self._update(pa.array([], _TEXT), nothing, np.zeros(0, np.int64))
-        over = [one for version in put for one in self.notices.put(version)]
+        over = [notification for version in put for notification in self.notices.put(version)]
         for number in removed:
             over += self.notices.end(self._versions[number].id)
             del self._versions[number], self._addresses[number]

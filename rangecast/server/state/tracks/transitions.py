@@ -80,46 +80,46 @@ class Derived(msgspec.Struct, omit_defaults=True, gc=False):
         return whole
 
     @classmethod
-    def of(cls, found: Notification, consumer: int, score: float) -> Derived:
+    def of(cls, notice: Notification, consumer: int, score: float) -> Derived:
         """Return a notification for a consumer: a transition, or a digest."""
         listed = [
             cls(
-                one.id,
+                each.id,
                 consumer,
-                one.subscription,
-                one.transition,
-                one.key,
-                micros_of(one.at),
-                micros_of(one.since),
-                one.reason,
-                one.number,
+                each.subscription,
+                each.transition,
+                each.key,
+                micros_of(each.at),
+                micros_of(each.since),
+                each.reason,
+                each.number,
                 score,
-                0 if one.event is None else int(one.event),
+                0 if each.event is None else int(each.event),
             )
-            for one in found.transitions
+            for each in notice.transitions
         ]
-        if found.window is None:
+        if notice.window is None:
             return listed[0]
         fields = [
-            {"subscription": one.subscription}
-            | one.fields()
-            | ({"seq": one.seq} if one.seq else {})
-            for one in listed
+            {"subscription": each.subscription}
+            | each.fields()
+            | ({"seq": each.seq} if each.seq else {})
+            for each in listed
         ]
-        of_consumer = [] if found.consumer is None else [one.subscription for one in listed]
-        subscription = "" if found.subscription is None else found.subscription
+        of_consumer = [] if notice.consumer is None else [each.subscription for each in listed]
+        subscription = "" if notice.subscription is None else notice.subscription
         return cls(
-            found.id,
+            notice.id,
             consumer,
             subscription,
             DIGEST,
             "",
-            micros_of(found.at),
+            micros_of(notice.at),
             listed[0].at,
             "time",
             0,
             score,
-            window=found.window,
+            window=notice.window,
             transitions=fields,
             subscriptions=list(dict.fromkeys(of_consumer)),
         )
