@@ -212,7 +212,7 @@ def _whole(n: int, few: int) -> Table:
     rows = [[name, few, one.least, one.least / ours, one.spread] for name, one in raced.items()]
     rows.append(["covered_by", n, best_of(lambda: covered_by(boxes), 1).least, "", ""])
     headings = ["", "subscriptions", "seconds", "times ours", "spread"]
-    return Table("Whole sets, 5 attributes: what is kept and what covers the rest", headings, rows)
+    return Table("Whole sets, 5 attributes: kept ones, and their coverers", headings, rows)
 
 
 def _numpy_kept(boxes: Boxes) -> I64:

@@ -55,7 +55,7 @@ class DeviceCopies:
     def _match(self, engine: Engine, points: F64) -> Matches:
         held = self._set_of(engine)
         with held.turn:
-            view = engine._view  # not before: a device that has shown a later one starts anew
+            view = engine._view  # not before: a device that has shown a later one starts again
             return Matches(match_on_device(view, held, points), None, None, view.lists)
 
     def _set_of(self, engine: Engine) -> DeviceSet:

@@ -146,7 +146,7 @@ EXPERIMENT = Experiment(
     parts=("Figure 8", "Figure 9"),
     about="""Boxes of 2 values per attribute; 2, 3 and 4 attributes. Insertion is with covering,
     subsumption and merging, and with the conversion to ranges. Covering is the check alone, the
-    conversion included: is a new subscription held by what is there? The linear check looks for one
+    conversion included: is a new subscription held by earlier ones? The linear check looks for one
     subscription that covers it; it is compiled, and stops at the first.""",
     points=points,
     measure=measure,

@@ -1,7 +1,7 @@
 """Covering of a whole set at once: the coverer of each subscription, and the uncovered ones.
 
 Subscriptions are taken the largest first, so that what covers one mostly comes before it, and the
-index never holds much more than what is kept. Largest means by the sum of codes: a coordinate's
+index never holds much more than the kept ones. Largest means by the sum of codes: a coordinate's
 code is the number of its cell, 255 at most, and what covers has no lower one. Which order it is
 changes the time only: the roots of the graph are what is to be kept, whatever comes first.
 

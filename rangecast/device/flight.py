@@ -80,7 +80,7 @@ class Flight:
     copy: AnyArray | None
     """The offsets in the host's memory, if they were asked for."""
     unique_header: AnyArray | None = None
-    """The header of what is left once each subscription is listed once."""
+    """The header of the lists without repetitions."""
     out: list[Any] = field(default_factory=list)
 
     @property

@@ -4,7 +4,7 @@ Section 4 of paper 004 from its definition, as Algorithm 1 in print ends its loo
 loses ranges: the table is the union of the live subscriptions' ranges, and what must be sent
 to a neighbour is the part of a subscription that the others lack. One walk over the gaps that a
 range meets finds all at once: no gap, and the range is covered, by one or by several (subsumption);
-parts of it in gaps are what is new (partial covering), and they merge with what they touch.
+its parts in gaps are new (partial covering), and they merge with what they touch.
 
 Imperfect merging: with `gap` > 0 a gap between two ranges that is no longer than this counts as
 held. A subscription that narrows a gap to this length then brings the rest of the gap along.

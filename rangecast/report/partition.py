@@ -2,7 +2,7 @@
 
 An edge of a tiling has a twin: the same edge of a neighbour, the other way round. Edges without one
 are the outline of the area, and where something is wrong. They are cut where a corner of another
-polygon lies on them exactly (a T-junction), so that parts find their twins. Of what is left,
+polygon lies on them exactly (a T-junction), so that parts find their twins. Of the rest,
 
     two edges that cross                        are an overlap
     a corner inside of another polygon          is an overlap

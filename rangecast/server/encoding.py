@@ -85,7 +85,7 @@ class EncodedEvents:
         if space is not self.space:
             self.points, self.space = points_of(self.rows, space), space
         elif self.words != count_words(space) or space.patterns:
-            # Handles of texts are made anew: what has waited is another array by now.
+            # Handles of texts are made again: the texts are in another array by now.
             with TEXTS.batch() as keep_texts:
                 for axis, attribute in enumerate(space):
                     if isinstance(attribute, Text | Patterns):

@@ -80,8 +80,8 @@ def _depth(text: bytes) -> int:
     return int(np.cumsum(steps, dtype=np.int32).max())
 
 
-def shallow(text: bytes, max_depth: int = MAX_DEPTH) -> bytes:
-    """Return a JSON text with null in place of everything nested deeper than `max_depth`.
+def shallow(text: bytes) -> bytes:
+    """Return a JSON text with null in place of everything nested deeper than `MAX_DEPTH`.
 
     Logs written by earlier versions may have events that are too deep to decode.
     """
@@ -90,11 +90,11 @@ def shallow(text: bytes, max_depth: int = MAX_DEPTH) -> bytes:
     for token in _TOKEN.finditer(text):
         if token[0] in (b"[", b"{"):
             depth += 1
-            if depth == max_depth + 1:
+            if depth == MAX_DEPTH + 1:
                 parts += [text[kept : token.start()], b"null"]
         elif token[0] in (b"]", b"}"):
             depth -= 1
-            if depth == max_depth:
+            if depth == MAX_DEPTH:
                 kept = token.end()
     parts.append(text[kept:])
     return b"".join(parts)

@@ -10,7 +10,7 @@
 
 A batch is written into the staging folder, flushed to the disk together with its mark, and
 renamed into place. The rename is the commit: before it no reader sees the batch, after it
-every reader sees all of it. A batch that is run again after a crash is written anew if it wasn't
+every reader sees all of it. A batch that is run again after a crash is written again if it wasn't
 committed, and skipped if it was.
 
 The folder is on a file system with an atomic rename that all hosts mount (local disks, NFS), not
@@ -23,7 +23,6 @@ import errno
 import json
 import shutil
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -71,12 +70,7 @@ class CommittedFolder:
             shutil.rmtree(leftover, ignore_errors=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._lock.close()
 
     def is_committed(self, batch: int) -> bool:

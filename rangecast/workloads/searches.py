@@ -209,7 +209,7 @@ def _rotation(rng: np.random.Generator, count: int, listing: Listing, _: datetim
 def _except(rng: np.random.Generator, count: int, listing: Listing, _: datetime) -> list[str]:
     branches = [(concept, below) for concept, below in listing.tree.items() for _ in below]
     member = rng.random(count).tolist()
-    # What is left out belongs to the sector, or leaving it out would mean nothing.
+    # The omitted condition belongs to the sector, or leaving it out would mean nothing.
     stock = listing.popular(rng, count).tolist()
     style = rng.integers(0, 3, count).tolist()
     texts = []

@@ -151,7 +151,6 @@ def test_records_that_can_t_be_decoded_are_rejected_by_workers() -> None:
 def test_a_source_that_fails_at_the_same_messages_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "AGAIN", 0.01)
     monkeypatch.setattr(bus, "AGAIN", 0.01)
     is_away, is_broken = False, False
 
@@ -210,7 +209,7 @@ def test_a_source_that_fails_at_the_same_messages_says_so(
 def test_a_message_that_fails_each_time_is_skipped_if_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "AGAIN", 0.01)
+    monkeypatch.setattr(bus, "AGAIN", 0.01)
     lines = [b'{"price": 1}', b'{"price": 2, "deadly": 1}', b'{"price": 3}']
 
     async def read(service: Any, _servers: str, source: Source, state: SourceState) -> None:

@@ -49,6 +49,7 @@ class Rules:
 
 
 _THINGS = "line|column|file|row|task|thread|record|message|unit|word"
+_STATES = "gone|kept|left|meant|new|old|open|there|tried|wanted"
 _TEXT = Rules(
     {
         r"[Hh]e|[Hh]im|[Hh]is": "a program is 'it'",
@@ -59,6 +60,9 @@ _TEXT = Rules(
         rf"(?:a|one) (?:{_THINGS}) an? \w+": "write 'one line per batch'",
         r"[Pp]roves?": "a result is verified; settings are checked",
         r"to do(?=:)": "an error ends with 'hint:'",
+        r"anew|afresh": "write 'again'",
+        r"[Nn]ow and then|[Ff]rom time to time": "write 'regularly', 'every N seconds'",
+        rf"[Ww]hat (?:is|was|are|were) (?:{_STATES})": "name the thing: 'the rest'",
     }
 )
 """In docstrings, comments, texts and prose."""

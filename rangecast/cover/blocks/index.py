@@ -5,7 +5,7 @@ dominates has no lower code. One instruction then compares 64 boxes on one coord
 are near one another share a leaf of 64; the highest codes of 64 leaves lie side by side in the
 same way, and those of 64 tiles. So a search reads, for 64 * 64 * 64 boxes, a few words; then for
 each tile that may hold something a few words, and so on down. The coordinates that rule out most
-are looked at first: where a box asks for a wildcard, that is one comparison. What is left is
+are looked at first: where a box asks for a wildcard, that is one comparison. The rest is
 compared exactly.
 
 With k = 1 only roots need to be held (see `relations`): with a million live subscriptions of the
@@ -15,8 +15,8 @@ Layout: `blocks_layout`. 2d bytes a box for codes at 50 to 100% fill, twice that
 codes of leaves, 8 bytes for places; the boxes themselves stay in the store.
 
 Cost. n / 64^3 words an attribute at the top, and what may hold something below. `NODES` counts
-leaves, tiles and groups looked at, `COMPARISONS` boxes compared exactly. Cells are chosen anew, and
-all is built anew, when as much has come and gone as there was twice over.
+leaves, tiles and groups looked at, `COMPARISONS` boxes compared exactly. The index is rebuilt, with
+other cells, after edits of twice as many boxes as it had.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ the region of the node lies wholly inside the query: all of its boxes are taken 
 comparison. Cost: with d attributes about n^(1 - 1/2d) in theory; a
 random search in 16 dimensions visits some 3% of the points at n = 100,000.
 
-Boxes that arrive in order make a tree deep. It is then built anew from a shuffled order, once an
+Boxes that arrive in order make a tree deep. It is then rebuilt in a shuffled order, once an
 eighth of it is new. Equal points can't be split: their leaf grows, and is tried again when it has
 doubled.
 """

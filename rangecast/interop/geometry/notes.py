@@ -1,4 +1,4 @@
-"""Notes on imported shapes: what is taken as it is, or dropped, and may not be what was meant."""
+"""Notes on imported shapes: doubtful parts that are imported unchanged or dropped."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ else is held, not the `Boxes` either. There are at most 251 edges an attribute.
 
 Cost. With k attributes mentioned and batches of 512 events or more: n k / 64 words an event if the
 hulls exclude nothing, and up to as many to tell the sure from the doubtful; if they do exclude,
-n k / 64^2 words for the hulls and what is left of the blocks. Plus the matches. `Work.visited`
+n k / 64^2 words for the hulls and the rest of the blocks. Plus the matches. `Work.visited`
 counts words of 64 comparisons, `Work.tested` boxes compared exactly.
 
 The structure is new; what is common with bitmap indexes of the literature is the AND over

@@ -52,7 +52,7 @@ def candidates(part: Part, codes: U8, event: int, mask: np.uint64) -> np.uint64:
         code = codes[event + part.attributes[s]]
         mask &= meeting(part.codes, word, word + part.stride, code, code)
         word += 2 * part.stride
-        if s & 3 == 3 and mask == 0:  # now and then: a branch costs more than a comparison
+        if s & 3 == 3 and mask == 0:  # not always: a branch costs more than a comparison
             break
     return mask
 

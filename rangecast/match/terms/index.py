@@ -151,7 +151,7 @@ class Terms:
         self._choose()
 
     def __reduce__(self) -> tuple[type[Terms], tuple[Space, Boxed]]:
-        """Return what pickles have: programs are numbered anew by each process."""
+        """Return the pickled state: each process numbers programs itself."""
         return Terms, (self._space, self._boxed)
 
     def __str__(self) -> str:

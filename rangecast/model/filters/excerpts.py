@@ -14,11 +14,12 @@ from rangecast.errors import FilterError
 
 _WINDOW = 72
 _BEFORE = 36
+_CLIPPED = 40
 
 
-def clipped(text: str, longest: int = 40) -> str:
+def clipped(text: str) -> str:
     """Truncate a text to one line, with an ellipsis if something is left out."""
-    return _on_one_line(text if len(text) <= longest else text[: longest - 3] + "...")
+    return _on_one_line(text if len(text) <= _CLIPPED else text[: _CLIPPED - 3] + "...")
 
 
 def _on_one_line(text: str) -> str:

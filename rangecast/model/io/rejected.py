@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -65,16 +64,11 @@ class RejectedRows:
     def __enter__(self) -> RejectedRows:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         if self._writer is not None:
             if kind is None:
                 self._flush()
-            self._writer.__exit__(kind, error, trace)
+            self._writer.__exit__(kind)
 
 
 class CollectedRows(RejectedRows):

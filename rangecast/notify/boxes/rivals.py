@@ -5,7 +5,7 @@ An object at p changes its key between `floor`, the better one of the old and th
 in its list, at floor, if fewer than k objects with a lower key lie in the interest too; and the one
 that takes its place has a key between the two. A box that holds p and q holds all that lies in the
 box between them. So q doesn't matter if k objects with keys below its own, or below floor, lie
-there: what is left is the k-skyband of the objects around p (section IV-C of paper 001, theorem 8).
+there: the others are the k-skyband of the objects around p (section IV-C of paper 001, theorem 8).
 
 Rivals are in order of their keys: those below floor first, and then the others.
 """

@@ -26,7 +26,7 @@ from rangecast.notify.subscriber import Interest
 from rangecast.notify.tables import ObjectColumns
 
 _TIGHTENED = 4
-"""A sketch is made anew when a quarter as many interests left as there are: log m work each."""
+"""A sketch is rebuilt when a quarter as many interests left as there are: log m work each."""
 
 
 class LineEngine(BoardEngine):

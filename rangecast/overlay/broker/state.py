@@ -183,7 +183,7 @@ class BrokerState:
         for link in self.links.values():
             if link.floor < before:
                 self._drop(link.give_up(self.log, before))
-                self._advertise_and_send(now, link)  # what is left was forgotten, too
+                self._advertise_and_send(now, link)  # the rest was forgotten, too
 
     def _drop(self, dropped: list[ports.Dropped]) -> None:
         self._out += dropped

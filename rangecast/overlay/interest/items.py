@@ -41,7 +41,7 @@ def name_of(content: object) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") & _TOP
 
 
-# ---- what is wanted
+# ---- interest
 
 
 class ResolvedItem(msgspec.Struct, frozen=True, gc=False):

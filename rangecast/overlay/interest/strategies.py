@@ -7,7 +7,7 @@ and decides which items are advertised:
     covering      those that no other one covers (paper 000): a `CoverSet`
     subsumption   those that don't lie inside the union of others (paper 004): an `ExactSummary`
     merging       ranges of a curve, at most max_ranges (paper 004), and boxes that it doesn't bear
-    both          covering as long as that leaves few items, then merging of what is left
+    both          covering as long as that leaves few items, then merging of the rest
 
 It may advertise more than is wanted, never less. One structure for all links would lose events:
 what came from a neighbour may cover what is advertised to that neighbour.

@@ -89,7 +89,7 @@ def wrong_tables(world: World) -> list[str]:
                 for item in items:
                     wanted |= _held(item, points)
                 if (wanted & ~link.table.holds(points)).any():
-                    wrong.append(f"S4: {where} doesn't let through what is wanted at x = {x}")
+                    wrong.append(f"S4: {where} doesn't match wanted events at x = {x}")
     return wrong
 
 

@@ -104,7 +104,7 @@ class World(Cabling):
             links=near,
             subscriptions=dict(disk.subscriptions),
             log=disk.blocks,
-            delivered=self.rng.choice([0, disk.delivered]),  # written down now and then
+            delivered=self.rng.choice([0, disk.delivered]),  # not saved after every event
             numbers_from=max(0, clock),
             logs={node: self.known_logs[name, node] for node in near},
         )

@@ -92,7 +92,7 @@ class Box(NamedTuple):
         return Box(self.lo, tuple(hi)), Box(tuple(lo), self.hi)
 
     def without(self, other: Box) -> list[Box]:
-        """Return what is left outside another box, as boxes that don't overlap."""
+        """Return the part outside another box, as boxes that don't overlap."""
         if not self.meets(other):
             return [self]
         left, rest = [], self

@@ -5,7 +5,7 @@ All boxes of a list hold the node's split, so in its pages there are no holes, a
 
 It is the one structure of the paper that takes edits in place: a box is added to and removed from
 the list of its node in b log_b n (`ir_pages`). Nodes are never rebalanced; when as many edits were
-made as there were boxes, or a path has become long, the trees are built anew, which costs log n an
+made as there were boxes, or a path has become long, the trees are rebuilt, which costs log n an
 edit. A live set has parts instead, as with every structure (see `live`): its states are immutable.
 """
 
@@ -37,8 +37,8 @@ from rangecast.rank.papers.threshold import Lookup, levels_of
 from rangecast.rank.papers.trees import Trees
 from rangecast.rank.result import LEVELS
 
-_BUILT_ANEW = 1000
-"""Edits that are never worth building anew for,"""
+_UNREBUILT = 1000
+"""Edits that are never worth a rebuild,"""
 _DEEP = 64
 """unless a path has more lists than this, which boxes in order of their values can bring about."""
 
@@ -253,12 +253,12 @@ class IrTrees(Trees):
             done = add_boxes(self._pool.table, bundle.table, done, *how)
 
     def _settle(self, edits: int) -> None:
-        """Build anew if that is due; then let cursors see what there is."""
+        """Rebuild if that is due; then show cursors the columns."""
         columns = self._columns
         assert columns is not None
         self._edits += edits
         is_deep = columns.deepest[0] > _DEEP and self._edits > self._built // _DEEP
-        if is_deep or self._edits > max(_BUILT_ANEW, self._built):
+        if is_deep or self._edits > max(_UNREBUILT, self._built):
             axes = columns.axes()
             trees = [_tree(axis, self._branching) for axis in axes]
             source = joined(trees, self.boxes, relaxed=columns.relaxed)

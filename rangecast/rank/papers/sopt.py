@@ -113,7 +113,7 @@ def _write_pairs(
             if piece > begin:
                 _clear(bits, tiers, piece)
             piece = following
-        if end + 1 < piece:  # what is left of the last piece
+        if end + 1 < piece:  # the rest of the last piece
             _mark(bits, tiers, end + 1)
             seen[end + 1] = last
         _mark(bits, tiers, begin)

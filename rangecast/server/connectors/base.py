@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -48,6 +48,36 @@ class Source:
                 f"a source must have the form NAME:SPACE, such as quotes:market; given: {text!r}"
             )
         return cls(name, space, skips)
+
+
+def source_task(
+    bus: str,
+    source: Source,
+    read: Callable[[Core, SourceState], Awaitable[None]],
+    reason: Callable[[Exception], str | None],
+) -> Callable[[Core], Awaitable[None]]:
+    """Return the task that reads a source, and retries after errors.
+
+    read    reads until an error
+    reason  the text of an error of the bus, `None` for other errors
+    """
+
+    async def run(core: Core) -> None:
+        state = core.source(f"{bus.lower()}:{source.name}")
+        state.skips = source.skips
+        while True:
+            try:
+                await read(core, state)
+            except Exception as error:
+                text = str(error) if isinstance(error, RangecastError) else reason(error)
+                state.failed(error if text is None else BusError(text))
+                if text is None:
+                    logger.exception("%s, %s: failed; retrying", bus, source.name)
+                else:
+                    logger.warning("%s, %s: %s; retrying", bus, source.name, text)
+            await asyncio.sleep(AGAIN)
+
+    return run
 
 
 def error_text(error: BaseException) -> str:

@@ -7,16 +7,22 @@ consumer group with the consumer's name.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rangecast.errors import RangecastError, abbreviate
+from rangecast.errors import abbreviate
 from rangecast.server.calls import CLOSE_SECONDS, Caller, StuckError, close_within
-from rangecast.server.connectors.base import AGAIN, TAKEN, BusError, Source, places, published
+from rangecast.server.connectors.base import (
+    TAKEN,
+    BusError,
+    Source,
+    places,
+    published,
+    source_task,
+)
 from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event
 from rangecast.server.delivery.messages import Message
@@ -141,27 +147,15 @@ class KafkaDelivery(PushDelivery):
 
 def kafka_source(servers: str, source: Source) -> Callable[[Core], Awaitable[None]]:
     """Return the task that reads all partitions of a topic."""
+    return source_task(
+        "Kafka", source, lambda core, state: _read(core, servers, source, state), _reason
+    )
 
-    async def run(core: Core) -> None:
-        import confluent_kafka
 
-        state = core.source(f"kafka:{source.name}")
-        state.skips = source.skips
-        while True:
-            try:
-                await _read(core, servers, source, state)
-            except confluent_kafka.KafkaException as error:
-                state.failed(BusError(error.args[0].str()))
-                logger.warning("Kafka, %s: %s; retrying", source.name, state.error)
-            except RangecastError as error:
-                state.failed(error)
-                logger.warning("Kafka, %s: %s; retrying", source.name, error)
-            except Exception as error:
-                state.failed(error)
-                logger.exception("Kafka, %s: failed; retrying", source.name)
-            await asyncio.sleep(AGAIN)
+def _reason(error: Exception) -> str | None:
+    import confluent_kafka
 
-    return run
+    return error.args[0].str() if isinstance(error, confluent_kafka.KafkaException) else None
 
 
 async def _read(core: Core, servers: str, source: Source, state: SourceState) -> None:
@@ -191,7 +185,7 @@ class _Topic:
             "group.id": "rangecast",  # not used: how far it was read is in the log
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
-            "auto.offset.reset": "error",  # what is gone is reported, not skipped
+            "auto.offset.reset": "error",  # dropped records are reported, not skipped
         }
         self._consumer: Any = KafkaConsumer(common | settings, logger=quiet)
         self._admin: Any = AdminClient(common, logger=quiet)

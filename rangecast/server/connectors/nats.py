@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rangecast.errors import RangecastError, abbreviate
+from rangecast.errors import abbreviate
 from rangecast.server.calls import CLOSE_SECONDS
 from rangecast.server.connectors.base import (
-    AGAIN,
     TAKEN,
     BusError,
     Source,
     error_text,
     places,
     published,
+    source_task,
 )
 from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
@@ -120,27 +120,14 @@ class NatsDelivery(PushDelivery):
 
 def nats_source(url: str, source: Source) -> Callable[[Core], Awaitable[None]]:
     """Return the task that reads a subject; its read position is logged with the events."""
+    return source_task("NATS", source, lambda core, state: _read(core, url, source, state), _reason)
 
-    async def run(core: Core) -> None:
-        import nats
 
-        state = core.source(f"nats:{source.name}")
-        state.skips = source.skips
-        while True:
-            try:
-                await _read(core, url, source, state)
-            except RangecastError as error:
-                state.failed(error)
-                logger.warning("NATS, %s: %s; retrying", source.name, error)
-            except (TimeoutError, nats.errors.Error, OSError) as error:
-                state.failed(BusError(error_text(error)))
-                logger.warning("NATS, %s: %s; retrying", source.name, error_text(error))
-            except Exception as error:
-                state.failed(error)
-                logger.exception("NATS, %s: failed; retrying", source.name)
-            await asyncio.sleep(AGAIN)
+def _reason(error: Exception) -> str | None:
+    import nats
 
-    return run
+    known = isinstance(error, TimeoutError | nats.errors.Error | OSError)
+    return error_text(error) if known else None
 
 
 async def _read(core: Core, url: str, source: Source, state: SourceState) -> None:

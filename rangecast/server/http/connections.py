@@ -1,6 +1,6 @@
 """Connection limits: size of the request head, time to receive a request, number of connections.
 
-A client that sends nothing, half a request, or a byte now and then holds a file descriptor, and its
+A client that sends nothing, half a request, or single bytes holds a file descriptor, and its
 data is buffered before it is authenticated. So these limits apply to every connection. They are
 checked periodically for all connections together, and a wait counts from the first check that sees
 it: a timer or a clock read per request would cost more than it is worth.

@@ -279,7 +279,7 @@ class Links:
         self._runner = None
 
     def _alarm(self, text: str) -> None:
-        if not self.alarms or self.alarms[-1] != text:  # what is tried again is said once
+        if not self.alarms or self.alarms[-1] != text:  # each reason is logged once
             logger.warning("%s", text)
             self.alarms.append(text)
 

@@ -228,7 +228,7 @@ class KafkaLog:
             chain, last = unit.chain, unit.last
             added.append(unit)
         # What became of a transaction that failed isn't known: so nothing more is taken, as after
-        # a failed write to a disk. A server that is started again sees what is there.
+        # a failed write to a disk. A restarted server reads the log.
         try:
             with self._place.said("writing failed, and nothing more is accepted"):
                 self._producer.begin_transaction()

@@ -163,7 +163,7 @@ class Change:
     gone: Gone | None = None
     read: Read = None
     space: Space | None = None
-    """The space itself has changed: all is made anew."""
+    """The new definition of the space: its index is rebuilt."""
     track: dict[str, Any] | None = None
     """Options by which its objects are tracked from now on."""
     moment: int | None = None

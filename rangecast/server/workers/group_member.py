@@ -269,7 +269,7 @@ class Member:
             error = failure.args[0]
             is_known = not is_ending or error.txn_requires_abort()
             if error.fatal() or is_fence(error) or not is_known:
-                raise  # its outcome isn't known: the next process reads what is there
+                raise  # its outcome isn't known: the next process reads the outcome
             producer.abort_transaction(LIMIT)
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise UsageError(

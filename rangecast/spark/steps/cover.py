@@ -8,8 +8,8 @@ its home. Three rounds, each over the groups of the partitions, all on the worke
 
 1. At home: what another one of the same group covers is out. Most are.
 2. Visits: those left go to every group that they meet. Where a visitor covers one at home, that
-   one is out as well; what is left is kept, as what covers anything is covered by something kept.
-3. Names: what is kept goes to every group that it meets, and every subscription looks among these
+   one is out as well; the rest is kept, as what covers anything is covered by something kept.
+3. Names: a kept one goes to every group that it meets, and every subscription looks among these
    for the one that covers it and arrived first.
 
 A worker holds those at home in one group. Its visitors come in order of arrival, a piece at a time;
@@ -68,7 +68,7 @@ _HOME, _VISIT, _END = 0, 1, 2
 
 
 def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BYTES) -> DataFrame:
-    """Return what covers each subscription: `subscription`, `covered_by`, null for what is kept.
+    """Return what covers each subscription: `subscription`, `covered_by`, null for kept ones.
 
     `covered_by` names the kept subscription that covers it and arrived first. `group_bytes` is
     about what the subscriptions at home in one group may take in a worker, and their visitors at a

@@ -153,7 +153,7 @@ def _cut(ranges: Ranges, shift: int) -> tuple[U64, U64]:
 
 
 def _scan(gap: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the step that joins sorted ranges of a partition; what is open goes on to the next."""
+    """Return the step that joins sorted ranges of a partition; an open one goes on to the next."""
 
     def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         carried = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))

@@ -282,7 +282,7 @@ class BatchRunner:
 
 @dataclass
 class _Part:
-    """Answers of one step to a batch, and what is left to write."""
+    """Answers of one step to a batch, and the part to write."""
 
     step: AnswerStep
     batch: Batch

@@ -136,7 +136,7 @@ class EditStream:
 def run_all(flows: Sequence[EventStream], trigger: str, drains: Sequence[EditStream] = ()) -> None:
     """Answer several streams until all have ended, one fails, or until Ctrl-C or SIGTERM.
 
-    drains   read once before the first batch, and from time to time; runners call them, too
+    drains   read once before the first batch, and regularly; runners call them, too
     """
     failed: list[BaseException] = []
     with ExitStack() as closing:

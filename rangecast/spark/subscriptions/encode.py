@@ -80,7 +80,7 @@ class EncodedSet(NamedTuple):
     """Boxes kept on the workers' disks meanwhile, so that texts are parsed once."""
 
     def release(self) -> None:
-        """Remove what is kept; `rows` can still be used, at the cost of parsing again."""
+        """Remove the kept rows; `rows` can still be used, at the cost of parsing again."""
         if self.parsed is not None:
             with suppress(Exception):  # its session may have ended, and the data with it
                 self.parsed.unpersist()

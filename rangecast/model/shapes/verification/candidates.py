@@ -393,7 +393,7 @@ class Verifier:
         return None if places_of(space) is None else cls(space)
 
     def __reduce__(self) -> tuple[type[Verifier], tuple[Space]]:
-        """Pickle only the space: each process numbers literals anew."""
+        """Pickle only the space: each process numbers literals itself."""
         return Verifier, (self.space,)
 
     @property

@@ -136,7 +136,7 @@ def lines_of(headers: Headers, body: bytes) -> tuple[list[bytes], str]:
     if kind in ("application/x-ndjson", "application/jsonl", "application/x-jsonlines"):
         return _checked(lines_in(body)), ""
     if kind in ("application/json", "text/json", "application/x-www-form-urlencoded", ""):
-        # curl -d says that it sends a form; what is meant is JSON
+        # curl -d says that it sends a form, but sends JSON
         if body.lstrip()[:1] == b"[":
             return _checked(_listed(body)), ""
         lines = lines_in(body)

@@ -1,7 +1,7 @@
 """Edits from a server's space: before each batch, the changes since the previous batch.
 
 A call lists the subscriptions of the space, each with the position of the edit that made it what it
-is. What is new, changed or gone becomes a file of edits, put in place by a rename; then the
+is. New, changed and removed ones become a file of edits, put in place by a rename; then the
 positions are kept beside it. After a crash between the two, the same edits come once more, which
 changes nothing. All edits that the server had acknowledged before the call are in.
 """
