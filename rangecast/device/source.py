@@ -30,7 +30,7 @@ MAX_FILED = 127
 _MAX_ROWS = 1023
 """Rows of a tile's table: ten bits, of which the last number says that a box is dead."""
 _LEAST_ROWS, _ENOUGH_ROWS = 4, 24
-"""Rows of an attribute: at least; and enough, so that codes needn't leave shared memory."""
+"""Rows of an attribute: at least; and enough, so that codes need not leave shared memory."""
 _RING, _QUEUE = 2048, 160
 
 

@@ -310,7 +310,7 @@ class Summary(SubscriptionSet):
         return [ids[index] for index in np.flatnonzero(redundant)]
 
     def covers(self, filter: Any) -> bool:  # noqa: A002
-        """Return whether the summary contains all of a filter, so that it needn't be advertised.
+        """Return whether the summary contains all of a filter, so that it need not be advertised.
 
         One subscription may contain it, or several together. Nothing is added.
         """

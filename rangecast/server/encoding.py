@@ -170,7 +170,7 @@ def encoded(
 ) -> tuple[EncodedEvents, list[tuple[int, str]]]:
     """Return the valid events of a space, and the row and error of each rejected one.
 
-    tracked   columns that tracks need; they needn't be attributes
+    tracked   columns that tracks need; they need not be attributes
     """
     words = count_words(space)
     taken, rows, rejected = _decoded(lines, form, tracked)

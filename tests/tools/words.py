@@ -61,6 +61,7 @@ _TEXT = Rules(
         r"[Pp]roves?": "a result is verified; settings are checked",
         r"to do(?=:)": "an error ends with 'hint:'",
         r"anew|afresh": "write 'again'",
+        r"needn't|mustn't": "write 'need not', 'must not'",
         r"[Nn]ow and then|[Ff]rom time to time": "write 'regularly', 'every N seconds'",
         rf"[Ww]hat (?:is|was|are|were) (?:{_STATES})": "name the thing: 'the rest'",
     }

@@ -235,6 +235,30 @@ DeviceOption = Annotated[
         help="Run on a GPU (cuda; requires rangecast[gpu]); default: on the CPU.",
     ),
 ]
+BoardObjects = Annotated[
+    Path,
+    typer.Argument(
+        help="Objects: id, position (with --space: a column per attribute), value and "
+        "optionally arrival; - is stdin."
+    ),
+]
+BoardInterests = Annotated[
+    Path,
+    typer.Argument(
+        help="Interests: id, position_lo, position_hi (with --space: <attribute>_lo and "
+        "<attribute>_hi, or filter) and optionally k; null is unbounded. - is stdin."
+    ),
+]
+ListLength = Annotated[
+    int,
+    typer.Option(
+        "--top",
+        "-k",
+        min=1,
+        max=1 << 16,
+        help="Number of objects per list, for interests without a k.",
+    ),
+]
 BoardSpace = Annotated[
     Path | None,
     typer.Option("--space", help="The attributes of objects and interests, as TOML."),

@@ -9,7 +9,7 @@ again later, as with the paper's passive list of whole subscriptions.
 
 A neighbour hears ranges, not subscriptions: more to hold, and less (`RangeForward`). It applies
 them to its own summary for the link and goes on in the same way. Cost: for n links at most n * n
-look-ups for each part of a change, and a change that needn't be sent stops at the first
+look-ups for each part of a change, and a change that need not be sent stops at the first
 summary that holds it.
 
 Brokers that exchange ranges number the words of string attributes alike only if they share a

@@ -277,7 +277,7 @@ class _Compiler:
         return self.multiplied(node, [tuple(certain)], alternatives)
 
     def multiplied(self, node: Group, region: Region, alternatives: list[Region]) -> Region:
-        # Few first: what they rule out needn't be multiplied.
+        # Few first: what they rule out need not be multiplied.
         for choice in sorted(alternatives, key=len):
             pairs = len(region) * len(choice)
             # Without an attribute in common nothing is ruled out: the number of pairs is exact.

@@ -235,7 +235,7 @@ def _merge(
     """Merge the tiles order[begin:end], all of one rival, into `out`; return its new length.
 
     A tile has no interests but its own. So one that lies around two tiles, and in neither, is
-    foreign to both, and mustn't be reached. It is likely to be in the way again: a few are kept.
+    foreign to both, and must not be reached. It is likely to be in the way again: a few are kept.
     """
     width = tiles.bounds.shape[1] // 2
     around, tile = np.empty(2 * width), np.empty(2 * width)

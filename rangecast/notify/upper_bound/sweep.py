@@ -15,7 +15,7 @@ polygon* in the plane of objects, and their staircases the polyhedron of the int
     found      (T,)      entry of the object that is passed next there, UNKNOWN or NOTHING;
                          EMPTY if it isn't looked for, because there are no interests
     lo, hi, high (T,)    where it is looked for: x from lo to hi, heights up to `high`; no
-                         number if it needn't be
+                         number if it need not be
     used       (3,)      also how many slots there are
     top        (1,)      where the last interval ends
     tile_of    (T k,)    by slot and number of better objects in the west: the tile of an interest

@@ -304,7 +304,7 @@ class Link:
                 self.ready.append(ReadyEvents(position, block, rows, self.has_lost))
                 self.has_lost = False
                 self.waiting += len(rows)
-        self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
+        self.scanned = max(self.scanned, log.durable)  # a new link need not see what was dropped
 
     def drop(self, max_waiting: int) -> list[Dropped]:
         """Keep the waiting events with the highest priority, then the earliest; return the rest."""

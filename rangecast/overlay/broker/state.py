@@ -130,7 +130,7 @@ class BrokerState:
         enough = settings.window if settings.max_waiting is None else None
         link.scan(self.log, self.space, settings.max_scanned, enough)
         if self.settings.max_waiting is not None:
-            room = max(0, self.settings.window - link.in_flight)  # these needn't wait
+            room = max(0, self.settings.window - link.in_flight)  # these need not wait
             self._drop(link.drop(self.settings.max_waiting + room))
         if not link.flights:
             link.moved_at = now

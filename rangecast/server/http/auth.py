@@ -186,7 +186,7 @@ def peer_of(connection: HTTPConnection) -> Peer:
 def grant_of(connection: HTTPConnection) -> Grant:
     """Return the grant of a request from its header; reject unknown tokens."""
     secret = bearer_token(connection.headers.get("authorization"))
-    core: Core = connection.app.state.core
+    core = core_of(connection)
     digest = None if secret is None else digest_of(secret)
     grant = Grant(core, digest, peer_of(connection))
     connection.scope[TENANT] = grant.caller().tenant
@@ -216,6 +216,12 @@ def allowed(request: Request, scope: str) -> Caller:
     caller = known(request)
     caller.require_scope(scope)
     return caller
+
+
+def core_of(connection: HTTPConnection) -> Core:
+    """Return the core of the server that a connection is to."""
+    core: Core = connection.app.state.core
+    return core
 
 
 def granted(request: Request, scope: str) -> Grant:

@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.requests import HTTPConnection
 
-from rangecast.server.http.auth import Grant, digest_of, grant_of, known, peer_of
+from rangecast.server.http.auth import Grant, core_of, digest_of, grant_of, known, peer_of
 from rangecast.server.state.registry import RequestError
 
 SECONDS = 30
@@ -69,4 +69,4 @@ def grant_by_ticket(connection: HTTPConnection) -> Grant:
     if ticket is None:
         return grant_of(connection)
     digest = connection.app.state.tickets.used(ticket)
-    return Grant(connection.app.state.core, digest, peer_of(connection))
+    return Grant(core_of(connection), digest, peer_of(connection))

@@ -1,7 +1,7 @@
 """`rangecast generate`: write a seeded workload, in the same file formats as all other commands.
 
 Each workload is a command with its own options, made from the signature of its generator on demand,
-so that `rangecast --help` needn't load NumPy.
+so that `rangecast --help` need not load NumPy.
 """
 
 from __future__ import annotations

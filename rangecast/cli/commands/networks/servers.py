@@ -8,16 +8,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rangecast.cli.shared.option_groups import RowOptions
-from rangecast.cli.shared.options import BoardSpace, Output
+from rangecast.cli.shared.options import (
+    BoardInterests,
+    BoardObjects,
+    BoardSpace,
+    ListLength,
+    Output,
+)
 
 
 def servers(
-    objects: Annotated[
-        Path,
-        typer.Argument(
-            help="Objects: id, position (with --space: a column per attribute), value; - is stdin."
-        ),
-    ],
+    objects: BoardObjects,
     updates: Annotated[
         Path,
         typer.Argument(
@@ -25,13 +26,7 @@ def servers(
             "them."
         ),
     ],
-    interests: Annotated[
-        Path,
-        typer.Argument(
-            help="Interests: id, position_lo, position_hi (with --space: <attribute>_lo and "
-            "<attribute>_hi, or filter) and optionally k; null is unbounded."
-        ),
-    ],
+    interests: BoardInterests,
     options: RowOptions,
     space: BoardSpace = None,
     zone_attribute: Annotated[
@@ -41,10 +36,7 @@ def servers(
             help="With --space: the attribute whose ranges servers own; the first one by default.",
         ),
     ] = None,
-    k: Annotated[
-        int,
-        typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
-    ] = 10,
+    k: ListLength = 10,
     number: Annotated[
         int, typer.Option("--servers", min=1, max=1000, help="Number of servers.")
     ] = 4,
@@ -99,35 +91,26 @@ def servers(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
-    from rangecast.notify.choose import board_tables
+    from rangecast.cli.tasks.board_files import BoardFiles
     from rangecast.notify.servers.processes import ServerProcesses
     from rangecast.notify.servers.servers import Servers
-    from rangecast.notify.tables import common_id_type
 
     with Run.started(output, reads=[objects, updates, interests, space], options=options) as run:
-        where = None if space is None else run.space(space)
-        tables = board_tables(where, None)
-        initial, changed, watched = (
-            tables.file_rows(run.file(path)) for path in (objects, updates, interests)
-        )
-        kind, ignores = common_id_type(initial, changed), options.ignore_unknown
-        things = tables.read_objects(initial, run.rejected_rows, kind=kind, ignore_unknown=ignores)
-        wanted = tables.read_interests(watched, run.rejected_rows, ignore_unknown=ignores)
-        most = max([k, *wanted.wanted.values()])
-        settings: dict[str, Any] = {"objects": things, "interests": wanted, "algorithm": algorithm}
-        settings |= {"space": where, "zone_attribute": zone_attribute}
+        files = BoardFiles(run, (objects, updates, interests), space)
+        most = files.max_k(k)
+        settings: dict[str, Any] = {"objects": files.objects, "interests": files.interests}
+        settings |= {"algorithm": algorithm, "space": files.space, "zone_attribute": zone_attribute}
         with run.task("starting servers"):
             row = (ServerProcesses if processes else Servers)(most, number, **settings)
-        steps = tables.read_updates(
-            changed, kind, row.__contains__, run.rejected_rows, ignore_unknown=ignores
+        waiting = chain.from_iterable(
+            changes for _, changes in files.read_updates(row.__contains__)
         )
-        waiting = chain.from_iterable(changes for _, changes in steps)
         count = messages = 0
         with row, run.task("updating") as advance:
             while batch := list(islice(waiting, batch_size)):
                 messages += len(row.update_batch(batch))
                 count += len(batch)
-                advance(len(batch), changed.reading)
+                advance(len(batch), files.updates.reading)
             row.settle()
             facts = {
                 "servers": number,

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from rangecast.cli.shared.option_groups import RowOptions
-from rangecast.cli.shared.options import BoardSpace, Output, Plot, Seed, UpperBoundAttribute
+from rangecast.cli.shared.options import (
+    BoardInterests,
+    BoardObjects,
+    BoardSpace,
+    ListLength,
+    Output,
+    Plot,
+    Seed,
+    UpperBoundAttribute,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,28 +36,14 @@ Zones = Literal["random", "load"]
 
 
 def zones(
-    objects: Annotated[
-        Path,
-        typer.Argument(
-            help="Objects: id, position (with --space: a column per attribute), value; - is stdin."
-        ),
-    ],
+    objects: BoardObjects,
     updates: Annotated[
         Path,
         typer.Argument(help="Updates in order: id, value; without a value the object is removed."),
     ],
-    interests: Annotated[
-        Path,
-        typer.Argument(
-            help="Interests: id, position_lo, position_hi (with --space: <attribute>_lo and "
-            "<attribute>_hi, or filter) and optionally k; null is unbounded."
-        ),
-    ],
+    interests: BoardInterests,
     options: RowOptions,
-    k: Annotated[
-        int,
-        typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
-    ] = 10,
+    k: ListLength = 10,
     space: BoardSpace = None,
     upper_bound_attribute: UpperBoundAttribute = None,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 100,
@@ -101,52 +96,26 @@ def zones(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
-    from rangecast.errors import UsageError
+    from rangecast.cli.tasks.board_files import BoardFiles
     from rangecast.notify.board import Board
-    from rangecast.notify.choose import board_tables
-    from rangecast.notify.tables import common_id_type
     from rangecast.overlay.networks.internet import Internet
     from rangecast.overlay.zones.server import interest_axes
     from rangecast.overlay.zones.traffic import ZoneTraffic, holding
     from rangecast.overlay.zones.zonemap import ZoneMap
 
-    if space is None and upper_bound_attribute is not None:
-        raise UsageError(
-            f"--upper-bound-attribute {upper_bound_attribute} is an attribute of a space, but "
-            "--space is missing\n  hint: pass --space, or leave out --upper-bound-attribute"
-        )
     with Run.started(
         output, reads=[objects, updates, interests, space], pictures=[plot], options=options
     ) as run:
-        where = None if space is None else run.space(space)
-        tables = board_tables(where, upper_bound_attribute)
-        initial, changed, watched = (
-            tables.file_rows(run.file(path)) for path in (objects, updates, interests)
-        )
-        kind = common_id_type(initial, changed)
-        things = tables.read_objects(
-            initial, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
-        )
-        with run.task("reading interests") as advance:
-            wanted = tables.read_interests(
-                watched, run.rejected_rows, advance, ignore_unknown=options.ignore_unknown
-            )
-        most = max([k, *wanted.wanted.values()])
-        ids = set(things.ids.to_pylist())
-        steps = tables.read_updates(
-            changed,
-            kind,
-            ids.__contains__,
-            run.rejected_rows,
-            ignore_unknown=options.ignore_unknown,
-        )
+        files = BoardFiles(run, (objects, updates, interests), space, upper_bound_attribute)
+        things, wanted, most = files.objects, files.interests, files.max_k(k)
+        steps = files.read_updates(set(things.ids.to_pylist()).__contains__)
         changes = [change for _, step_changes in steps for change in step_changes]
         _check(updates, changes)
 
         def board(**options: Any) -> Board:
             return Board(
                 most,
-                space=where,
+                space=files.space,
                 upper_bound_attribute=upper_bound_attribute,
                 objects=things,
                 interests=wanted,
@@ -168,7 +137,7 @@ def zones(
             comparison = _Comparison(net, changes, axes)
             comparison.paint("Paint-Dense", board(algorithm="dense"), advance)
             comparison.paint("Paint-Sparse", sparse, advance, with_letters=True)
-            if where is None or upper_bound_attribute is not None:
+            if files.space is None or upper_bound_attribute is not None:
                 comparison.paint("Paint-Sparse(1)", board(epsilon=1.0), advance)
             rows_of = {name: row for row, name in enumerate(things.ids.to_pylist())}
             positions = things.at[[rows_of[change.id] for change in changes]]
@@ -181,7 +150,7 @@ def zones(
             columns = [list(costs), *zip(*costs.values(), strict=True)]
             writer.write(pa.record_batch([pa.array(column) for column in columns], schema=schema))
         if plot is not None:
-            _draw(plot, net, points, comparison, costs, tables.names)
+            _draw(plot, net, points, comparison, costs, files.tables.names)
         if output != "-":
             run.say(_lines(costs))
         facts = {

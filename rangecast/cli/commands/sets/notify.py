@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rangecast.cli.shared.option_groups import PlannedEngine, RowOptions
-from rangecast.cli.shared.options import Algorithm, BoardSpace, Output, UpperBoundAttribute
+from rangecast.cli.shared.options import (
+    Algorithm,
+    BoardInterests,
+    BoardObjects,
+    BoardSpace,
+    ListLength,
+    Output,
+    UpperBoundAttribute,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,13 +28,7 @@ if TYPE_CHECKING:
 
 
 def notify(
-    objects: Annotated[
-        Path,
-        typer.Argument(
-            help="Objects: id, position (with --space: a column per attribute), value and "
-            "optionally arrival; - is stdin."
-        ),
-    ],
+    objects: BoardObjects,
     updates: Annotated[
         Path,
         typer.Argument(
@@ -35,25 +37,10 @@ def notify(
             "new id is added there and a known one moved. - is stdin."
         ),
     ],
-    interests: Annotated[
-        Path,
-        typer.Argument(
-            help="Interests: id, position_lo, position_hi (with --space: <attribute>_lo and "
-            "<attribute>_hi, or filter) and optionally k; null is unbounded. - is stdin."
-        ),
-    ],
+    interests: BoardInterests,
     on: PlannedEngine,
     options: RowOptions,
-    k: Annotated[
-        int,
-        typer.Option(
-            "--top",
-            "-k",
-            min=1,
-            max=1 << 16,
-            help="Number of objects per list, for interests without a k.",
-        ),
-    ] = 10,
+    k: ListLength = 10,
     space: BoardSpace = None,
     upper_bound_attribute: UpperBoundAttribute = None,
     lists: Annotated[
@@ -133,12 +120,12 @@ def notify(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
+    from rangecast.cli.tasks.board_files import BoardFiles
     from rangecast.errors import UsageError
     from rangecast.model.io.writer import TableWriter
     from rangecast.notify.board import Board
     from rangecast.notify.changes import ListChanges
-    from rangecast.notify.choose import board_tables
-    from rangecast.notify.tables import common_id_type, message_rows
+    from rangecast.notify.tables import message_rows
 
     if on.is_spark and not verify:
         raise UsageError(
@@ -158,34 +145,15 @@ def notify(
             "batch-dense is for a single position and can't be combined with --space\n"
             "  hint: --algorithm batch"
         )
-    if space is None and upper_bound_attribute is not None:
-        raise UsageError(
-            f"--upper-bound-attribute {upper_bound_attribute} is an attribute of a space, but "
-            "--space is missing\n  hint: pass --space, or leave out --upper-bound-attribute"
-        )
     with Run.started(
         output, reads=[objects, updates, interests, space], tables=[lists, changes], options=options
     ) as run:
-        where = None if space is None else run.space(space)
-        files = board_tables(where, upper_bound_attribute)
-        initial, updated, watched = (
-            files.file_rows(run.file(path)) for path in (objects, updates, interests)
-        )
-        kind = common_id_type(initial, updated)
-        things = files.read_objects(
-            initial, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
-        )
-        with run.task("reading interests") as advance:
-            wanted = files.read_interests(
-                watched,
-                run.rejected_rows,
-                lambda rows: advance(rows, watched.reading),
-                ignore_unknown=options.ignore_unknown,
-            )
+        files = BoardFiles(run, (objects, updates, interests), space, upper_bound_attribute)
+        things, wanted = files.objects, files.interests
         is_dense = algorithm in ("dense", "batch-dense")
         board = Board(
-            max([k, *wanted.wanted.values()]),
-            space=where,
+            files.max_k(k),
+            space=files.space,
             upper_bound_attribute=upper_bound_attribute,
             objects=things,
             interests=wanted,
@@ -197,19 +165,13 @@ def notify(
         plan, why = board.plan
         if on.explain_plan:
             run.say(f"plan: {plan}: {why}")
-        list_changes = None if changes is None else ListChanges(board, kind)
+        list_changes = None if changes is None else ListChanges(board, files.kind)
         kept = None
         if verify and not on.is_spark:
             kept = board.lists() if list_changes is None else list_changes.lists
         sent: list[Messages] = []
-        schema = files.message_schema(kind)
-        steps = files.read_updates(
-            updated,
-            kind,
-            board.objects.__contains__,
-            run.rejected_rows,
-            ignore_unknown=options.ignore_unknown,
-        )
+        schema = files.tables.message_schema(files.kind)
+        steps = files.read_updates(board.objects.__contains__)
         count = batches = 0
         with ExitStack() as open_files, run.task("painting updates") as advance:
             writer = open_files.enter_context(run.writer(schema))
@@ -228,14 +190,16 @@ def notify(
                     writer.write(message_rows(messages, schema, seq))
                 painted = sum(map(len, updates_done))
                 count, batches = count + painted, batches + (size is not None)
-                advance(painted, updated.reading)
+                advance(painted, files.updates.reading)
         wrong = 0 if kept is None else len(board.mismatches(kept))
         if lists is not None:
             run.write(board.list_table(), lists)
         if on.is_spark:
             from rangecast.spark.steps.notify.verify_lists import SentMessages, mismatches
 
-            all_sent = SentMessages(where, board.k, descending, things, board.table(), wanted, sent)
+            all_sent = SentMessages(
+                files.space, board.k, descending, things, board.table(), wanted, sent
+            )
             with run.task("verifying lists on Spark"):
                 wrong = mismatches(run.spark(on.master), all_sent)
         facts = {

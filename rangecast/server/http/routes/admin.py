@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from rangecast.server.core import Core
-from rangecast.server.http.auth import SCOPES, allowed, digest_of, new_secret
+from rangecast.server.http.auth import SCOPES, allowed, core_of, digest_of, new_secret
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.bodies.read import MAX_EVENTS
 from rangecast.server.http.middleware import MAX_BODY_BYTES
@@ -81,7 +80,7 @@ def _tenant_of(request: Request) -> str | None:
 async def list_tokens(request: Request) -> Any:
     """List the tokens, without their secrets."""
     allowed(request, "admin")
-    core: Core = request.app.state.core
+    core = core_of(request)
     return {
         "items": [
             {
@@ -100,7 +99,7 @@ async def list_tokens(request: Request) -> Any:
 async def make_token(request: Request, token: TokenRequest) -> Response:
     """Create a token. Its secret is shown only once. After the first one, requests need a token."""
     allowed(request, "admin")
-    core: Core = request.app.state.core
+    core = core_of(request)
     check_name("tenant", token.tenant)
     if strange := set(token.scopes) - set(SCOPES):
         raise RequestError(422, f"unknown scope {min(strange)!r}; known: {', '.join(SCOPES)}")
@@ -121,7 +120,7 @@ async def make_token(request: Request, token: TokenRequest) -> Response:
 async def delete_token(request: Request, token: str) -> Any:
     """Delete a token, by its id."""
     allowed(request, "admin")
-    core: Core = request.app.state.core
+    core = core_of(request)
     tokens = [known for known in core.registry.tokens if known[:16] == token]
     if not tokens:
         raise RequestError(404, "no such token")
@@ -133,7 +132,7 @@ async def delete_token(request: Request, token: str) -> Any:
 async def list_tenants(request: Request) -> Any:
     """List the tenants, with their usage and limits."""
     allowed(request, "admin")
-    registry = request.app.state.core.registry
+    registry = core_of(request).registry
     names = {token.tenant for token in registry.tokens.values()} | set(registry.tenants)
     names |= {tenant for tenant, _ in list(registry.spaces)}
     return {
@@ -158,5 +157,5 @@ async def put_tenant(request: Request, tenant: str, limits: dict[str, int]) -> A
     for name, limit in limits.items():
         if name not in LIMITS or limit < 0:
             raise RequestError(422, f"a limit must be one of {', '.join(LIMITS)}, and not negative")
-    await result_of(request.app.state.core.edit(PutTenant("", tenant, limits)))
+    await result_of(core_of(request).edit(PutTenant("", tenant, limits)))
     return {"name": tenant, "limits": limits}

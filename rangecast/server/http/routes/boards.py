@@ -16,7 +16,7 @@ from rangecast.model.sets.members import as_id
 from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
-from rangecast.server.http.auth import Caller, allowed
+from rangecast.server.http.auth import Caller, allowed, core_of
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.bodies.read import lines_of, read_body, rows_of_body
 from rangecast.server.http.routes.bulk import Rejection, bulk_answer
@@ -63,7 +63,7 @@ class InterestRequest(BaseModel):
 @router.get("")
 async def list_boards(request: Request) -> Any:
     """List the boards."""
-    caller, core = allowed(request, "read"), _core(request)
+    caller, core = allowed(request, "read"), core_of(request)
     mine = [board for board in list(core.registry.boards.values()) if board.tenant == caller.tenant]
     return {"items": [_shown_board(entry) for entry in mine]}
 
@@ -77,7 +77,7 @@ async def get_board(request: Request, board: str) -> Any:
 @router.put("/{board}")
 async def put_board(request: Request, board: str, body: BoardRequest) -> Any:
     """Create a board. Its space is copied: later additions to the space do not apply."""
-    caller, core = allowed(request, "admin"), _core(request)
+    caller, core = allowed(request, "admin"), core_of(request)
     definition = None
     if body.space:
         definition = core.registry.space(caller.tenant, body.space).space.definition()
@@ -97,7 +97,7 @@ async def put_board(request: Request, board: str, body: BoardRequest) -> Any:
 @router.delete("/{board}")
 async def delete_board(request: Request, board: str) -> Any:
     """Delete a board, with its objects and interests; its consumers must be deleted before."""
-    caller, core = allowed(request, "admin"), _core(request)
+    caller, core = allowed(request, "admin"), core_of(request)
     seq = await result_of(core.edit(DeleteBoard(caller.tenant, board)))
     return {"name": board, "position": position(core.epoch, seq)}
 
@@ -293,13 +293,8 @@ def _json(answer: Any, **options: Any) -> Response:
 
 
 def _board(request: Request, name: str, scope: str) -> tuple[Caller, Core, BoardEntry]:
-    caller, core = allowed(request, scope), _core(request)
+    caller, core = allowed(request, scope), core_of(request)
     return caller, core, core.registry.board(caller.tenant, name)
-
-
-def _core(request: Request) -> Core:
-    core: Core = request.app.state.core
-    return core
 
 
 def _index(core: Core, entry: BoardEntry) -> BoardIndex:

@@ -23,7 +23,7 @@ from rangecast.model.io.tables import batches_of
 from rangecast.model.sets.members import as_id
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
-from rangecast.server.http.auth import Caller, allowed
+from rangecast.server.http.auth import Caller, allowed, core_of
 from rangecast.server.http.bodies.read import read_body, rows_of_body
 from rangecast.server.http.bodies.tables import batches_of_body, is_table
 from rangecast.server.http.routes.new_consumers import subscribed
@@ -90,7 +90,7 @@ async def bulk(
     consumers are created with the subscriptions.
     """
     caller = allowed(request, "subscribe")
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(caller.tenant, space)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
@@ -123,7 +123,7 @@ async def patch_bulk(
     Scores, weights, consumers and ttls that aren't given stay unchanged.
     """
     caller = allowed(request, "subscribe")
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(caller.tenant, space)
     kind = _content_type(request)
     body = await read_body(request)

@@ -15,7 +15,7 @@ from rangecast.server.core import Core
 from rangecast.server.delivery.hub import TAKEN
 from rangecast.server.delivery.messages import Batch, Gap, position
 from rangecast.server.delivery.push import Deliveries
-from rangecast.server.http.auth import Grant, Grants, allowed, granted
+from rangecast.server.http.auth import Grant, Grants, allowed, core_of, granted
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.tickets import grant_by_ticket
 from rangecast.server.links.broker_runner import KIND
@@ -68,7 +68,7 @@ class Seek(Position):
 @router.get("")
 async def list_consumers(request: Request) -> Any:
     """List the consumers."""
-    caller, core = allowed(request, "read"), _core(request)
+    caller, core = allowed(request, "read"), core_of(request)
     mine = [
         consumer
         for consumer in list(core.registry.consumers.values())
@@ -80,14 +80,14 @@ async def list_consumers(request: Request) -> Any:
 @router.get("/{name}")
 async def get_consumer(request: Request, name: str) -> Any:
     """Return a consumer: its options, position and lag."""
-    caller, core = allowed(request, "read"), _core(request)
+    caller, core = allowed(request, "read"), core_of(request)
     return _shown(request, core.registry.consumer(caller.tenant, name))
 
 
 @router.put("/{name}")
 async def put_consumer(request: Request, name: str, definition: ConsumerRequest) -> Any:
     """Create a consumer, or change its options."""
-    caller, core = allowed(request, "subscribe"), _core(request)
+    caller, core = allowed(request, "subscribe"), core_of(request)
     start = -1 if definition.start_at == "now" else _seq(core, definition.start_at)
     old = core.registry.consumers.get((caller.tenant, name))
     if old is not None:
@@ -129,7 +129,7 @@ async def put_consumer(request: Request, name: str, definition: ConsumerRequest)
 @router.delete("/{name}")
 async def delete_consumer(request: Request, name: str) -> Any:
     """Delete a consumer, with its subscriptions."""
-    caller, core = allowed(request, "subscribe"), _core(request)
+    caller, core = allowed(request, "subscribe"), core_of(request)
     if core.registry.consumer(caller.tenant, name).delivery.get("kind") == KIND:
         caller.require_scope("admin")  # what waits for that server is given up
     seq = await result_of(core.edit(DeleteConsumer(caller.tenant, name)))
@@ -139,7 +139,7 @@ async def delete_consumer(request: Request, name: str) -> Any:
 @router.get("/{name}/messages")
 async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKEN) -> Response:
     """Return unacknowledged messages, waiting up to `wait` seconds for the first."""
-    grant, core = granted(request, "read"), _core(request)
+    grant, core = granted(request, "read"), core_of(request)
     consumer = core.registry.consumer(grant.caller().tenant, name)
     listener = core.pulls.listener(consumer)
     grants: Grants = request.app.state.grants
@@ -157,7 +157,7 @@ async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKE
 @router.post("/{name}/ack")
 async def acknowledge(request: Request, name: str, body: Position) -> Any:
     """Acknowledge all messages up to a position: they are not delivered again."""
-    caller, core = allowed(request, "subscribe"), _core(request)
+    caller, core = allowed(request, "subscribe"), core_of(request)
     consumer = not_linked(core.registry.consumer(caller.tenant, name))
     core.acknowledge(consumer, _seq(core, body.position))
     return {"position": position(core.epoch, consumer.cursor)}
@@ -170,7 +170,7 @@ async def seek(request: Request, name: str, body: Seek) -> Any:
     Past events are matched with the historical subscriptions, those that were live at the time, or
     (`"subscriptions": "current"`) with the current ones.
     """
-    caller, core = allowed(request, "subscribe"), _core(request)
+    caller, core = allowed(request, "subscribe"), core_of(request)
     consumer = not_linked(core.registry.consumer(caller.tenant, name))
     start = core.pipeline.durable if body.position == "now" else _seq(core, body.position)
     is_current = body.subscriptions == "current"
@@ -188,7 +188,7 @@ async def stream(request: Request, name: str) -> Response:
 
     A page gives `?ticket=` instead of a token.
     """
-    grant, core = grant_by_ticket(request), _core(request)
+    grant, core = grant_by_ticket(request), core_of(request)
     caller = grant.caller()
     caller.require_scope("read")
     consumer = core.registry.consumer(caller.tenant, name)
@@ -253,11 +253,6 @@ def _seq(core: Core, text: str) -> int:
     return core.seq_of(text)
 
 
-def _core(request: Request) -> Core:
-    core: Core = request.app.state.core
-    return core
-
-
 def not_linked(consumer: Consumer) -> Consumer:
     """Return a consumer; reject one whose cursor belongs to a link."""
     if consumer.delivery.get("kind") == KIND:
@@ -266,7 +261,7 @@ def not_linked(consumer: Consumer) -> Consumer:
 
 
 def _shown(request: Request, consumer: Consumer) -> dict[str, Any]:
-    core, deliveries = _core(request), request.app.state.deliveries
+    core, deliveries = core_of(request), request.app.state.deliveries
     kind = "board" if isinstance(consumer.source, BoardEntry) else "space"
     return {
         "name": consumer.name,

@@ -12,7 +12,7 @@ from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.delivery.push import Deliveries
 from rangecast.server.delivery.webhook import Webhook, rotated
-from rangecast.server.http.auth import allowed
+from rangecast.server.http.auth import allowed, core_of
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import DropDeadLetters
 from rangecast.server.state.entries import Consumer
@@ -109,7 +109,7 @@ async def test(request: Request, name: str) -> Any:
 
 def _asked(request: Request, scope: str, name: str) -> tuple[Core, Consumer]:
     caller = allowed(request, scope)
-    core: Core = request.app.state.core
+    core = core_of(request)
     return core, core.registry.consumer(caller.tenant, name)
 
 

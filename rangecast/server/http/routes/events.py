@@ -21,7 +21,7 @@ from rangecast.rank.scores.tolerances import read_tolerances
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.encoding import code_of, encoded
-from rangecast.server.http.auth import allowed, granted
+from rangecast.server.http.auth import allowed, core_of, granted
 from rangecast.server.http.bodies.read import lines_of, off_loop, read_body, weight
 from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.http.problems import status_of
@@ -54,7 +54,7 @@ async def publish(
     Invalid events are rejected individually; with `?strict=true` one invalid event rejects all.
     """
     caller = allowed(request, "publish")
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(caller.tenant, space)
     if wait not in ("", "durable", "matches") or dedup not in ("", "id"):
         raise RequestError(422, "wait must be 'durable' or 'matches'; dedup must be 'id'")
@@ -92,7 +92,7 @@ async def match(
     `as_of`: a seq, a position or a timestamp with a zone: match with the subscriptions as they were
     then.
     """
-    device = None if as_of else request.app.state.core.device  # it has copies of current indexes
+    device = None if as_of else core_of(request).device  # it has copies of current indexes
 
     def matches(index: SpaceIndex, points: F64) -> list[Any]:
         return _matches(index, points, device)
@@ -157,7 +157,7 @@ async def _answer(
     answer   the field of the response, and a function that returns one result per event
     """
     caller = allowed(request, "read")
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(caller.tenant, space)
     when = core.histories.read(as_of, core.clock.now()) if as_of else None
     body, headers = await read_body(request), request.headers
@@ -219,7 +219,7 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
     If they can't be read to the end, the last line is `{"error": {"status", "detail"}}`.
     """
     grant = granted(request, "read")
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(grant.caller().tenant, space)
     log, last, limit = core.log, core.pipeline.durable, check_integer("limit", limit, 1)
     begin = core.seq_of(after) if after else log.first - 1

@@ -14,7 +14,7 @@ from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.validation.arguments import check_integer
 from rangecast.server import explain
 from rangecast.server.core import Core
-from rangecast.server.http.auth import allowed
+from rangecast.server.http.auth import allowed, core_of
 from rangecast.server.http.bodies.models import MAX_BYTES
 from rangecast.server.http.bodies.read import off_loop, read_body
 from rangecast.server.http.routes.spaces import arrival_after
@@ -81,7 +81,7 @@ async def why_not(request: Request, space: str) -> Any:
 @router.get("/{space}/explain")
 async def explain_set(request: Request, space: str) -> Any:
     """Return the structures of the live set, the reasons for them, and their memory."""
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     return {"text": await asyncio.to_thread(core.indexes[entry.number].engine.explain)}
 
@@ -111,7 +111,7 @@ async def boxes(request: Request, space: str, x: str = "", y: str = "", limit: i
 
     `x`, `y`: the attributes; by default those that most subscriptions bound.
     """
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 2000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
@@ -127,7 +127,7 @@ async def list_shapes(
     `place`: a location or point of the space, by default its first; `after`: the `next` of the page
     before. Longitudes beyond 180 are those of a shape that crosses the antimeridian.
     """
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 10_000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
@@ -149,7 +149,7 @@ def _passing(core: Core, entry: SpaceEntry) -> set[int]:
 
 
 async def _asked(request: Request, space: str) -> tuple[Core, SpaceEntry, ExplainRequest]:
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     body = await read_body(request, MAX_BYTES)
     try:

@@ -14,8 +14,7 @@ from fastapi.responses import JSONResponse
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from rangecast.server.core import Core
-from rangecast.server.http.auth import allowed
+from rangecast.server.http.auth import allowed, core_of
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.routes.spaces import condition, edit_of, etag, shown_put
 from rangecast.server.pipeline.commands import Outcome
@@ -55,7 +54,7 @@ async def patch_subscription(
     It keeps its place in ties. Weights that aren't given stay, too.
     """
     caller = allowed(request, "subscribe")
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(caller.tenant, space)
     values, if_match = definition.model_dump(), condition(request)
     if if_match == ONLY_NEW:

@@ -6,8 +6,7 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
-from rangecast.server.core import Core
-from rangecast.server.http.auth import granted
+from rangecast.server.http.auth import core_of, granted
 from rangecast.server.replication.follower import WAIT, piece_of
 
 router = APIRouter()
@@ -18,7 +17,7 @@ _LOOK = 0.02
 async def log(request: Request, after: int, wait: float = 0.0) -> Response:
     """Return units of the log after a seq; wait for some if there are none."""
     grant = granted(request, "admin")
-    core: Core = request.app.state.core
+    core = core_of(request)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(wait, WAIT)
     hub = core.hub

@@ -8,9 +8,8 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from rangecast.model.sets.members import as_id
-from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
-from rangecast.server.http.auth import allowed
+from rangecast.server.http.auth import allowed, core_of
 from rangecast.server.http.bodies.read import off_loop, read_body
 from rangecast.server.http.routes.spaces import shown
 from rangecast.server.json_text import decode
@@ -36,7 +35,7 @@ _ids = msgspec.json.Decoder(Ids)
 async def select(request: Request, space: str) -> Response:
     """Return these subscriptions, in the order of the ids, each with its `arrival`."""
     caller = allowed(request, "read")
-    core: Core = request.app.state.core
+    core = core_of(request)
     names = await names_of(request)
     registry = core.registry
     versions = [registry.subscription(caller.tenant, space, name) for name in names]
@@ -48,7 +47,7 @@ async def select(request: Request, space: str) -> Response:
 async def delete(request: Request, space: str) -> Any:
     """Delete these subscriptions, all of them or none; a repeated id counts once."""
     caller = allowed(request, "subscribe")
-    core: Core = request.app.state.core
+    core = core_of(request)
     names = list(dict.fromkeys(await names_of(request)))
     core.registry.space(caller.tenant, space)
     seen_at = None

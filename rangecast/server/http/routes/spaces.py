@@ -22,7 +22,7 @@ from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
-from rangecast.server.http.auth import Caller, allowed
+from rangecast.server.http.auth import Caller, allowed, core_of
 from rangecast.server.http.bodies.models import MAX_BYTES, ModelRoute
 from rangecast.server.http.bodies.read import off_loop, read_body, rows_of_body
 from rangecast.server.http.routes.new_consumers import subscribed
@@ -78,7 +78,7 @@ async def get_space(request: Request, space: str) -> Response:
     entry = _registry(request).space(caller.tenant, space)
     if "toml" in request.headers.get("accept", ""):
         return PlainTextResponse(entry.space.to_toml(), media_type="application/toml")
-    tracks = _core(request).tracks.spaces.get(entry.number)
+    tracks = core_of(request).tracks.spaces.get(entry.number)
     tracked = {} if tracks is None else {"tracked": tracks.status()}
     return JSONResponse(_shown_space(entry) | tracked)
 
@@ -94,7 +94,7 @@ async def put_space(request: Request, space: str) -> Any:
     is_json = "json" in request.headers.get("content-type", "")
     made, track = await off_loop(len(body), _space_of, body, is_json)
     seq = await _edited(request, PutSpace(caller.tenant, space, made.definition(), track))
-    return {"name": space, "position": position(_core(request).epoch, seq)}
+    return {"name": space, "position": position(core_of(request).epoch, seq)}
 
 
 def _space_of(body: bytes, is_json: bool) -> tuple[Space, dict[str, Any] | None]:
@@ -210,16 +210,16 @@ async def put_subscription(
     """
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
-    edit = edit_of(caller, entry, name, definition.model_dump(), _core(request).clock)
+    edit = edit_of(caller, entry, name, definition.model_dump(), core_of(request).clock)
     if_match, outcome = condition(request), Outcome()
 
     def submit(consumers: list[PutConsumer]) -> Future[int]:
-        return _core(request).edit(*consumers, edit, if_match=if_match, outcome=outcome)
+        return core_of(request).edit(*consumers, edit, if_match=if_match, outcome=outcome)
 
     seq = await subscribed(_registry(request), [edit], submit, create_consumer=create_consumer)
     propagated = await _propagated(request, wait, seq)
     return JSONResponse(
-        shown_put(_core(request), edit, seq, outcome) | propagated, headers={"ETag": etag(seq)}
+        shown_put(core_of(request), edit, seq, outcome) | propagated, headers={"ETag": etag(seq)}
     )
 
 
@@ -240,7 +240,7 @@ async def delete_subscription(request: Request, space: str, name: str) -> Any:
     caller = allowed(request, "subscribe")
     edit = DeleteSubscription(caller.tenant, name, space)
     seq = await _edited(request, edit, if_match=condition(request))
-    return {"id": name, "position": position(_core(request).epoch, seq)}
+    return {"id": name, "position": position(core_of(request).epoch, seq)}
 
 
 @router.post("/{space}/filters:preview")
@@ -254,7 +254,7 @@ async def preview(request: Request, space: str) -> Any:
         raise RequestError(422, 'give a JSON object {"filter": "..."}')
     from rangecast.server.explain import preview_filter
 
-    core = _core(request)
+    core = core_of(request)
     parse = partial(core.quotas.parsed, caller.tenant)
     return await asyncio.to_thread(
         preview_filter, core.log, core.epoch, entry, rows["filter"], parse
@@ -336,16 +336,11 @@ def condition(request: Request) -> str | None:
 
 
 async def _edited(request: Request, edit: Any, if_match: str | None = None) -> int:
-    return await result_of(_core(request).edit(edit, if_match=if_match))
-
-
-def _core(request: Request) -> Core:
-    core: Core = request.app.state.core
-    return core
+    return await result_of(core_of(request).edit(edit, if_match=if_match))
 
 
 def _registry(request: Request) -> Any:
-    return _core(request).registry
+    return core_of(request).registry
 
 
 def _shown_space(entry: SpaceEntry) -> dict[str, Any]:
@@ -363,6 +358,6 @@ def shown(request: Request, version: Version) -> dict[str, Any]:
         "weights": version.weights,
         "consumer": None if owner is None else owner.name,
         "expires": version.expires / 1e6 if version.expires else None,
-        "position": position(_core(request).epoch, version.born),
+        "position": position(core_of(request).epoch, version.born),
         **({} if version.track is None else {"track": version.track}),
     }

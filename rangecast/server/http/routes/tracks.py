@@ -6,9 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
-from rangecast.server.http.auth import allowed
+from rangecast.server.http.auth import allowed, core_of
 from rangecast.server.state.tracks.spaces import RECENT
 
 router = APIRouter(prefix="/v1/spaces")
@@ -21,7 +20,7 @@ async def list_transitions(request: Request, space: str, limit: int = RECENT) ->
     Use it for inspection; to receive every transition, use a consumer.
     """
     caller = allowed(request, "read")
-    core: Core = request.app.state.core
+    core = core_of(request)
     entry = core.registry.space(caller.tenant, space)
     tracks = core.tracks.spaces.get(entry.number)
     transitions = [] if tracks is None else list(tracks.recent)[: -max(1, limit) - 1 : -1]

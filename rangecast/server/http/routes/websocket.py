@@ -37,7 +37,7 @@ from rangecast.errors import RangecastError
 from rangecast.server.core import Core
 from rangecast.server.delivery.hub import TAKEN, Listener
 from rangecast.server.delivery.messages import Gap, Message, position
-from rangecast.server.http.auth import Caller, Grant, Grants, digest_of, peer_of
+from rangecast.server.http.auth import Caller, Grant, Grants, core_of, digest_of, peer_of
 from rangecast.server.http.bodies.read import MAX_EVENTS, off_loop
 from rangecast.server.http.middleware import MAX_BODY_BYTES, TENANT
 from rangecast.server.http.problems import code_of_status, status_of
@@ -432,7 +432,7 @@ def _name(frame: dict[str, Any]) -> str:
 @router.websocket("/v1/stream")
 async def stream(socket: WebSocket) -> None:
     """Serve one connection."""
-    core: Core = socket.app.state.core
+    core = core_of(socket)
     origin = socket.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != socket.headers.get("host"):
         await socket.close(code=1008, reason="another origin")
