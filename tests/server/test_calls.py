@@ -342,7 +342,7 @@ def test_a_fetch_of_nats_that_brings_nothing_is_no_failure(
 
     monkeypatch.setattr(nats, "_connected", connected)
     monkeypatch.setattr(nats, "CLOSE_SECONDS", 0.01)
-    monkeypatch.setattr(nats, "AGAIN", 90.0)
+    monkeypatch.setattr(bus, "AGAIN", 90.0)
 
     async def work() -> None:
         async with serving() as service:

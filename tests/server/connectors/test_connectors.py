@@ -13,7 +13,6 @@ import pytest
 
 from rangecast.server.connectors import base as bus
 from rangecast.server.connectors import kafka as kafka_module
-from rangecast.server.connectors import nats as nats_module
 from rangecast.server.connectors.base import BusError, Source, places
 from rangecast.server.connectors.kafka import KafkaDelivery, kafka_source
 from rangecast.server.connectors.nats import nats_source
@@ -120,7 +119,7 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_a_stream_has_lost_is_reported_and_one_made_again_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats_module, "AGAIN", 0.1)
+    monkeypatch.setattr(bus, "AGAIN", 0.1)
     import nats
 
     async def work(url: str) -> None:
@@ -232,7 +231,7 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka
 def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: str
 ) -> None:
-    monkeypatch.setattr(kafka_module, "AGAIN", 0.1)
+    monkeypatch.setattr(bus, "AGAIN", 0.1)
     monkeypatch.setattr(kafka_module, "LOOK", 0.5)
     from confluent_kafka import Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
