@@ -22,7 +22,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 BLOCK = 64
 """Records of a block: reading one takes as long as decoding all of these."""
 _REPACKED = (BLOCK // 4, BLOCK // 16)
-"""A block is packed anew without its released records when this many are left."""
+"""A block is packed again, without its released records, when this many are left."""
 _ALL = (1 << BLOCK) - 1
 _LENGTH = 4
 """Bytes before a packed block: its size before it was compressed."""
