@@ -173,6 +173,12 @@ def test_a_message_of_spark_with_an_error_of_ours():
     assert str(error) == "x.csv: is gone\n  hint: put it back"
 
 
+def test_the_first_line_of_another_error_of_spark_is_what_happened():
+    called = "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: "
+    error = with_cause(f"{called}[FAILED_READ_FILE] while reading a.csv\n\tat a.b(C.java:1)\n")
+    assert str(error) == "Spark: [FAILED_READ_FILE] while reading a.csv"
+
+
 def test_every_structure_and_no_events(cli, spark, tmp_path):
     made = generate("wide", subscriptions=300, events=50, seed=3)
     for name in ("events", "subscriptions"):

@@ -123,7 +123,8 @@ def packed(folder):
                 shutil.copy(source, site / file)
     archive = folder.with_suffix(".tar")
     with tarfile.open(archive, "w") as tar:
-        tar.add(folder, arcname=".")
+        for path in folder.iterdir():
+            tar.add(path, arcname=path.name)
     shutil.rmtree(folder)
     return archive
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
+_CALL = re.compile(r"\AAn error occurred while calling .*\n: (?:org\.apache\.spark\.\w+: )?")
+"""What py4j says before the error of the JVM."""
 _JAVA_FRAME = re.compile(r"\s+(at .*\(.*\)|\.\.\. \d+ more)$")
 _SHOWN = 12
 
@@ -54,7 +56,7 @@ def with_cause(message: str) -> errors.RangecastError:
     full = _FULL.search(message)
     if full:
         return errors.FileError(f"Spark: {full.group()}; free some space, or use another disk")
-    lines = [line for line in message.splitlines() if line.strip()]
+    lines = [line for line in _CALL.sub("", message).splitlines() if line.strip()]
     lines = [line for line in lines if not _JAVA_FRAME.fullmatch(line)]
     if any("Traceback (most recent call last)" in line for line in lines):
         shown = ["...", *lines[-_SHOWN:]] if len(lines) > _SHOWN else lines

@@ -29,6 +29,9 @@ from rangecast.spark.events import BROKEN
 from rangecast.spark.stream.json_rows import TEXT, json_values
 from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 
+FILE_ORDER = "_file_order"
+"""The column that orders rows by their files, the oldest first: Spark reads the largest first."""
+_BY_TIME = ("file_modification_time", "file_path", "file_block_start")
 _NOT_BY_LINE = {"multiline", "encoding", "charset", "mode"}
 """Options by which Spark's own reader of JSON is needed."""
 _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
@@ -82,18 +85,25 @@ class Files(ReadRows, tag="files"):
     format: Literal["parquet", "json", "csv"]
 
     def read(
-        self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
+        self,
+        session: SparkSession,
+        space: Space,
+        keep: Sequence[str],
+        *,
+        stream: bool,
+        ordered: bool = False,
     ) -> DataFrame:
-        """Return the events."""
+        """Return the events; `ordered`: with the place of their file, as `FILE_ORDER`."""
         reader = session.readStream if stream else session.read
         options = {**(_CSV if self.format == "csv" else {}), **self.options}
         schema = self._schema(session, space, keep)
         by_line = self.format == "json" and not {name.lower() for name in options} & _NOT_BY_LINE
         if by_line:
             lines = reader.format("text").schema("value string").options(**options).load(self.path)
-            frame = _rows_of_lines(lines, schema, options)
+            frame = _rows_of_lines(_in_file_order(lines) if ordered else lines, schema, options)
         else:
             frame = reader.format(self.format).schema(schema).options(**options).load(self.path)
+            frame = _in_file_order(frame) if ordered else frame
         return with_columns(frame, self.columns)
 
     def _schema(self, session: SparkSession, space: Space, keep: Sequence[str]) -> StructType:
@@ -122,6 +132,10 @@ class Files(ReadRows, tag="files"):
         if not header:
             raise FileError(f"{path}: is empty; a CSV file starts with a line of column names")
         return header
+
+
+def _in_file_order(frame: DataFrame) -> DataFrame:
+    return frame.withColumn(FILE_ORDER, F.struct(*(f"_metadata.{name}" for name in _BY_TIME)))
 
 
 def _rows_of_lines(lines: DataFrame, schema: StructType, options: Options) -> DataFrame:

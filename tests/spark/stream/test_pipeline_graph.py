@@ -1,6 +1,7 @@
 """Pipelines of several steps: how names are resolved, and what every step answers."""
 
 import json
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -443,6 +444,30 @@ def test_a_batch_is_answered_with_all_edits_that_were_there_when_it_began(spark,
     done.clear()
     load(folder, text).run(spark, done.append)
     assert [one.steps for one in done] == [{"edits": 1}]
+
+
+@pytest.mark.parametrize("more", ["", "options.multiLine = true\n"], ids=["lines", "whole"])
+def test_edits_of_several_files_are_applied_in_the_order_of_the_files(spark, folder, more):
+    """Spark reads the largest file of a batch first."""
+    text = STREAM.replace('file = "subs.csv"', 'edits_source = "changes"')
+    text += '[[source]]\nname = "changes"\ntype = "files"\nformat = "json"\npath = "changes"\n'
+    text += more + step("match", 'output = "arrays"') + sink("out")
+    many = [("subscribe", f"s{number}", "price > 99") for number in range(200)]
+    files = [
+        [("subscribe", one, "true") for one in "xyz"],
+        [*many, ("unsubscribe", "x", None), ("replace", "y", "price > 70")],
+        [("unsubscribe", "z", None), ("subscribe", "last", "price < 70")],
+    ]
+    for number, edits in enumerate(files):
+        one_by_one = [[one] for one in edits] if more else [edits]
+        for place, some in enumerate(one_by_one):
+            edit(folder, f"{number}-{place:03}.json", *some)
+            os.utime(folder / "changes" / f"{number}-{place:03}.json", (number, number))
+    done = []
+    load(folder, text).run(spark, done.append)
+    assert [one.rejected_edits for one in done] == [0, 0]
+    found = rows(folder, "out", "event", "subscriptions")
+    assert found == [("a", ["last"]), ("b", ["last"]), ("c", ["y"]), ("d", ["last"])]
 
 
 def test_columns_that_only_newer_parquet_files_have_are_named_with_the_way_out(spark, folder):

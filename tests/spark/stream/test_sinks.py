@@ -179,7 +179,7 @@ def test_an_empty_text_cant_be_a_partition(spark, tmp_path):
     path = tmp_path / "out"
     table(path, ["kind"], event="long", subscription="string", kind="string")
     add(tmp_path, "0.parquet", [5], "")
-    with pytest.raises(Exception, match="'kind' has an empty string, which a Delta table can't"):
+    with pytest.raises(UsageError, match="'kind' has an empty string, which a Delta table can't"):
         run(spark, tmp_path, Delta(path), keep=["kind"])
     assert rows_of(path) == []
 
@@ -191,7 +191,7 @@ def test_not_null_is_obeyed(spark, tmp_path):
     run(spark, tmp_path, Delta(path), keep=["kind"])
     assert rows_of(path) == [(5, "low", "a")]
     add(tmp_path, "1.parquet", [6], None)
-    with pytest.raises(Exception, match="the column 'kind' is NOT NULL, but a row has null there"):
+    with pytest.raises(UsageError, match="the column 'kind' is NOT NULL, but a row has null there"):
         run(spark, tmp_path, Delta(path), keep=["kind"])
     assert rows_of(path) == [(5, "low", "a")]
 

@@ -24,9 +24,11 @@ from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
 from rangecast.spark.stream.batch import BatchOutcome, Unread, unknown
 from rangecast.spark.stream.sinks.base import Batch, FileSink
+from rangecast.spark.stream.sources import FILE_ORDER
 
 EDITS = ("op", "filter", "score")
 """Columns of an edit beside the id; a score may be left out."""
+_ROW = "_row"
 
 
 class EditsRunner:
@@ -66,10 +68,13 @@ class EditsRunner:
         missing = [folder for folder in self._folders if not (folder / name).exists()]
         if not missing:
             return
-        events = events.persist()
+        # The place of a row in its part of a file; it is kept with the row.
+        events = events.withColumn(_ROW, F.monotonically_increasing_id()).persist()
         try:
             bad = self._write_rejected(events, Batch(stream, number, 0, 0))
             good = events.filter(F.col(BROKEN).isNull()) if BROKEN in events.columns else events
+            if FILE_ORDER in events.columns:
+                good = good.orderBy(FILE_ORDER, _ROW)
             names = [one for one in ("id", *EDITS) if one in events.columns]
             rows = good.select(names).toArrow()
         finally:

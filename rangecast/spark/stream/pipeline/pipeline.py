@@ -205,6 +205,8 @@ class _Build:
         names = list(dict.fromkeys(name for some in keep for name in some))
         settings = graph.sources[source]
         more = {"named": False} if isinstance(settings, KafkaSource) and keep[0] in _OF_IDS else {}
+        if isinstance(settings, Files) and keep[0] == EDITS:
+            more = {"ordered": True}
         events = settings.read(self._session, space, names, stream=stream, **more)
         if isinstance(settings, Files) and settings.schema is None and keep[0] not in _OF_IDS:
             _need_columns(settings, events, space)
