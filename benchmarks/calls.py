@@ -38,13 +38,18 @@ SHARED, SHARED_EVENTS = "W2-100k", 2_048
 """The workload of many threads on one engine, and its events."""
 FEW, SOME = 100, 1_000
 """Matches of an event up to which half, and a quarter, of the structure's rate is expected."""
+LARGE, TIMES = "W1", 5.0
+"""Workloads with large answers, and how many times the rate of the best peer is expected there."""
+SPARSE, SPARSE_US = "W6-1M", 200.0
+"""The large sparse set, and the microseconds within which its events are expected."""
 ABOUT = f"""
 One event at a time, as a program calls: `engine.match(dict)` returns a list of ids,
-`engine.match_ids(dict)` an array. *Structure* is the kernel alone, which finds rows in any order.
-*Of the structure's rate* is how much of that is left; *x best peer* is how many times as long the
-fastest of geoindex-rs, libspatialindex, SQLite and NumPy takes to find rows. An edited set is one
-from which {match_live.EDITED} subscriptions have left and come back. Microseconds are of a core,
-the least of {ROUNDS} alternating rounds. The ids are compared with those of a batch.
+`engine.match_ids(dict)` an array, `engine.match_each(dicts)` a list for each of {EVENTS} events.
+*Structure* is the kernel alone, which finds rows in any order. *Of the structure's rate* is how
+much of that is left to `match`; *x best peer* is how many times as long the fastest of geoindex-rs,
+libspatialindex, SQLite and NumPy takes to find rows as `match_ids` takes for ids. An edited set is
+one from which {match_live.EDITED} subscriptions have left and come back. Microseconds are of a
+core, the least of {ROUNDS} alternating rounds. The ids are compared with those of a batch.
 
 Threads share one engine while another one replaces subscriptions, a hundred times a second.
 *Times as fast* is of the wall and means something on an idle machine only; *processor* is what all
@@ -66,8 +71,9 @@ def run(report: Report, *, quick: bool) -> None:
         if case.name == SHARED:
             shared = made, _dicts(made, SHARED_EVENTS), engine
     headings = ["workload", "matches", "structure us", "match us", "of the structure's rate"]
-    headings += ["at least", "edited us", "match_ids us", "match_points us"]
-    report.table(Table("Matching", [*headings, "best peer", "us", "x best peer"], matched))
+    headings += ["at least", "at most us", "edited us", "match_each us", "match_ids us"]
+    headings += ["match_points us", "best peer", "us", "x best peer", "expected"]
+    report.table(Table("Matching", headings, matched))
     report.table(_encoded(rounds))
     report.table(_ranked(rounds, quick=quick))
     headings = ["workload", "structure bytes", "engine bytes", "times the structure", "at most"]
@@ -107,21 +113,22 @@ def _match_row(case: Case, made: Workload, engine: Engine, rounds: int) -> list[
         calls[peer.name] = peer.match_one, [*made.points[:SLOW_EVENTS]]
     for call, some in calls.values():
         _each(call, some)
-    took = race(
-        {name: partial(partial, _each, *work) for name, work in calls.items()},
-        rounds=rounds,
-        clock=time.process_time,
-    )
-    us = {name: took[name].least / len(calls[name][1]) * 1e6 for name in calls}
+    works = {name: partial(partial, _each, *work) for name, work in calls.items()}
+    works["match_each"] = partial(partial, engine.match_each, events)
+    took = race(works, rounds=rounds, clock=time.process_time)
+    done = {name: len(some) for name, (_, some) in calls.items()}
+    us = {name: took[name].least / done.get(name, len(events)) * 1e6 for name in works}
     for peer in peers:
         peer.close()
     best = min(peers, key=lambda peer: us[peer.name]).name
     matches = sum(len(engine.match_ids(event)) for event in events) / len(events)
     share = us["structure"] / us["match"]
     least = 0.5 if matches <= FEW else 0.25 if matches <= SOME else None
+    most = SPARSE_US if case.name == SPARSE else None
+    times, wanted = us[best] / us["match_ids"], TIMES if case.name.startswith(LARGE) else None
     row = [case.name, matches, us["structure"], us["match"], share, expected(share, least=least)]
-    row += [us["edited"], us["match_ids"], us["match_points"], best, us[best]]
-    return [*row, us[best] / us["match_ids"]]
+    row += [expected(us["match"], most=most), us["edited"], us["match_each"], us["match_ids"]]
+    return [*row, us["match_points"], best, us[best], times, expected(times, least=wanted)]
 
 
 def _kernel(engine: Engine) -> Callable[[AnyArray], AnyArray]:
