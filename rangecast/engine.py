@@ -47,7 +47,7 @@ from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.scores.combine import Combine
 from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encode_tolerances
 from rangecast.rebuilt import View
-from rangecast.results import Matches, Rankings, separated
+from rangecast.results import Matches, Rankings, ranking, separated
 
 _NAMED = 5
 """Subscriptions that `explain` names."""
@@ -257,10 +257,7 @@ class Engine(LiveSet):
         else:
             points = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
         parts = options.columns.parts(points, len(self.space))
-        ranking: list[tuple[Id, float]] = Rankings(
-            self._rank(view, parts, options), None, None, view.rows
-        )[0]
-        return ranking
+        return ranking(self._rank(view, parts, options), 0, view.rows)
 
     def rank_many(
         self,

@@ -138,8 +138,7 @@ class Rankings(Results[list[tuple[Id, float]]]):
         return len(self.best.counts)
 
     def _item(self, index: int) -> list[tuple[Id, float]]:
-        rows, scores = self.best.of(index)
-        return list(zip(self._rows.ids[rows].tolist(), scores.tolist(), strict=True))
+        return ranking(self.best, index, self._rows)
 
     def _size(self) -> str:
         return f"{int(self.best.counts.sum()):,} ranked for {counted(len(self), 'event')}"
@@ -160,6 +159,13 @@ class Rankings(Results[list[tuple[Id, float]]]):
             "score": pa.array(scores),
         }
         return _with_kept(columns, self.kept, event)
+
+
+def ranking(best: Best, event: int, rows: RowArrays) -> list[tuple[Id, float]]:
+    """Return the top subscriptions of one event with their scores, best first."""
+    count = int(best.counts[event])
+    ids, scores = rows.ids.take(best.rows[event, :count]), best.scores[event, :count]
+    return list(zip(ids.tolist(), scores.tolist(), strict=True))
 
 
 def separated(ids: pa.Array) -> tuple[pa.Array, pa.Table | None]:

@@ -121,6 +121,14 @@ def test_bitmaps_are_made_for_single_events_of_many_short_runs_alone():
     assert check_one_by_one(sparse(2500, d=300, mentioned=3), events(5, 300))._maps == [None]
 
 
+def test_one_event_by_bitmaps_of_several_groups_of_chunks():
+    some = sparse(290_000)
+    lo, hi = some.lo.copy(), some.hi.copy()
+    lo[:1000], hi[:1000] = -INF, INF  # more than a chunk without any attribute
+    slabs = check_one_by_one(Boxes.of(lo, hi), events(10, 20, missing=0.1))
+    assert slabs._maps[0].arrays.first_slot.shape[1] > 2
+
+
 def test_one_event_that_matches_all_by_bitmaps():
     n = 10_000
     boxes = Boxes.of(np.zeros((n, 3)), np.ones((n, 3)))
