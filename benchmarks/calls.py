@@ -113,7 +113,9 @@ def _match_row(case: Case, made: Workload, engine: Engine, rounds: int) -> list[
         calls[peer.name] = peer.match_one, [*made.points[:SLOW_EVENTS]]
     for call, some in calls.values():
         _each(call, some)
-    works = {name: partial(partial, _each, *work) for name, work in calls.items()}
+    works: dict[str, Callable[[], Callable[[], object]]] = {
+        name: partial(partial, _each, *work) for name, work in calls.items()
+    }
     works["match_each"] = partial(partial, engine.match_each, events)
     took = race(works, rounds=rounds, clock=time.process_time)
     done = {name: len(some) for name, (_, some) in calls.items()}

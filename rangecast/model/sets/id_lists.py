@@ -14,12 +14,16 @@ import numpy as np
 
 from rangecast.kernels.ahead import must_wait
 from rangecast.kernels.arrays import I32, I64, AnyArray, readonly
+from rangecast.kernels.bits import prefetch
 from rangecast.kernels.bundle import Bundle, edited, integers_at, opened
 from rangecast.kernels.jit import direct, jit, jit_single
 from rangecast.kernels.object_list import listed
 from rangecast.kernels.ordering import sort_rows
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import RowArrays
+
+_APART = 32
+"""Rows of the set to a row found, beyond which ids are fetched while the rows are sorted."""
 
 
 @edited
@@ -69,6 +73,10 @@ def _in_order(order: _Order, rows: I32) -> I32:
     last = -1
     for row in rows:
         last = max(last, row)
+    if last > _APART * len(rows):  # each id lies in a cache line of its own
+        ids = integers_at(order.ids)
+        for row in rows:
+            prefetch(ids, row)
     if last < order.ascending:
         sort_rows(rows, last + 1, out)
     else:
