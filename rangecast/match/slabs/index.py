@@ -58,6 +58,8 @@ _CHUNKS = 8
 """Times LANES events are searched together at most, so that blocks are read less often."""
 _TABLE_BYTES = 1 << 20
 """Memory of their tables: they are best kept in the processor's cache."""
+_OFTEN = 16
+"""Boxes that are read one by one, each by a scan, before they are put in order."""
 _SMALL_BATCH = 32
 """Batches of up to this many events are searched one event at a time."""
 
@@ -75,6 +77,8 @@ class Slabs:
         self._maps: list[Bundle[Maps] | None] = []
         """Once a single event was matched: the maps, if it pays to have any."""
         self._by_owner: BoxesByOwner | None = None
+        """Once some subscriptions have died, or boxes were read one by one."""
+        self._single_reads = 0
         self._alone: list[SingleEvent] = []
         """For single events, once there was one."""
 
@@ -99,6 +103,9 @@ class Slabs:
     def bounds_of(self, rows: I64) -> tuple[F64, F64]:
         """Return the lower and upper bounds of rows, (rows, d)."""
         lo, hi = np.empty((len(rows), self.dimensions)), np.empty((len(rows), self.dimensions))
+        self._single_reads += len(rows) == 1
+        if self._by_owner is None and self._single_reads > _OFTEN:
+            self._by_owner = by_owner(self.layout.arrays)
         places = places_of(self.layout.arrays, self._by_owner, rows)
         read_boxes(self.layout.table, places, lo, hi)
         return lo, hi

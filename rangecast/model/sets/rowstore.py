@@ -195,6 +195,8 @@ def mark_dead(rows: RowArrays, earlier: int, dead: I64, edit: int | I64) -> None
 
 def with_room_for_deaths(rows: RowArrays, earlier: int, more: int) -> RowArrays:
     """Return arrays with room for more removed rows, of which there are few as a rule."""
+    if earlier + more <= len(rows.deaths):
+        return rows
     return rows._replace(deaths=_grown(rows.deaths, earlier, more))
 
 
