@@ -10,6 +10,7 @@ ABOUT = {
     "match": "matching beside the peers, live sets, updates",
     "calls": "one event at a time, as programs call: match, match_ids, rank, memory",
     "threads": "batches on several threads, and what these cost",
+    "memory": "bytes per subscription: structures, live sets, a server",
     "shapes": "polygons, circles and corridors beside shapely",
     "text": "literals beside ahocorasick_rs and hyperscan, selection, long lists, equality",
     "rules": "event rules beside event-ruler, saved searches beside Lucene Monitor",
