@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 _CALL = re.compile(r"\AAn error occurred while calling .*\n: (?:org\.apache\.spark\.\w+: )?")
-"""What py4j says before the error of the JVM."""
+"""Introduction of py4j to an error of the JVM."""
 _JAVA_FRAME = re.compile(r"\s+(at .*\(.*\)|\.\.\. \d+ more)$")
 _SHOWN = 12
 
