@@ -262,6 +262,15 @@ def _compare_recent(
     return Work.of(counters)
 
 
+def _comparisons(scores: F64, query: Query, best: Best) -> int:
+    """Return how many comparisons `_add_recent` takes, by the descending scores of recent rows."""
+    room = best.rows.shape[1]
+    if query.combine is not None or room == 0:
+        return len(scores) * len(query.lo)
+    last = np.where(best.counts == room, best.scores[:, -1], -np.inf)
+    return int(np.searchsorted(-scores, -last, side="right").sum())
+
+
 def _best_part(part: RankedPart, liveness: Liveness, query: Query) -> Best:
     """Return the top k of a part, with its own rows."""
     if query.span is None:
@@ -325,6 +334,8 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
             work = work.plus(_add_part(ranking, ranked, view.edit, query, best))
     recent = ranked.recent
     comparisons = len(recent) * len(query.lo)
+    if comparisons > _INDEXED:
+        comparisons = _comparisons(rows.scores[recent], query, best)
     if comparisons > _INDEXED or (view.verifier is not None and comparisons):
         if combine not in ranked.recent_parts:
             newest = ranked_part(rows, recent.astype(np.int32), space, index, combine)

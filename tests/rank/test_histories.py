@@ -204,6 +204,19 @@ def test_one_attribute_is_ranked_right_while_it_is_edited(monkeypatch, indexed):
                 assert found[event] == expected
 
 
+def test_new_rows_are_indexed_for_a_batch_only_if_they_may_reach_its_top_k():
+    n, events = 6_000, np.random.default_rng(0).random((2_000, 1))
+    engine = Engine(Space([Number("a0")]))
+    engine.subscribe_many(Boxes.of(np.zeros((n, 1)), np.ones((n, 1)), scores=np.ones(n)))
+    for first, score, are_indexed in ((n, 0.5, False), (2 * n, 2.0, True)):
+        ids, scores = np.arange(first, first + 100).tolist(), np.full(100, score)
+        new = Boxes.of(np.zeros((100, 1)), np.ones((100, 1)), ids=ids, scores=scores)
+        engine.subscribe_many(new)
+        found = engine.rank_points(events, 5)
+        assert [value for _, value in found[1_999]] == [max(1.0, score)] * 5
+        assert bool(engine._view.ranked[0].recent_parts) == are_indexed
+
+
 @pytest.mark.parametrize("dimensions", [1, 3])
 @pytest.mark.parametrize("edits", [100, 2_000])
 def test_an_edited_set_looks_at_hardly_more_than_an_untouched_one(dimensions, edits):
