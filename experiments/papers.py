@@ -94,7 +94,7 @@ PAPERS = (
         "beyond",
         "beyond",
         "beyond the papers",
-        ("count", "history", "near", "quiet", "billion"),
+        ("count", "history", "near", "quiet", "servers", "billion"),
         {},
     ),
 )

@@ -118,11 +118,11 @@ def facts(results: Results) -> dict[str, str]:
     found = []
     for what, column in (("the whole ranking", "us"), ("getnext alone", "getnext us")):
         by_d = [spread([*_column(results, column, d).values()]) for d in ds]
-        found.append(f"for {what} {', '.join(f'{one:.1f}' for one in by_d)}")
+        found.append(f"{', '.join(f'{one:.1f}' for one in by_d)} times in {what}")
     leads = _leads(results, "us")
     size = results.one("MB", d=ds[-1], structure="segment")
     return {
-        "spread": f"slowest / fastest by attributes is {' and '.join(found)}",
+        "spread": f"by attributes, the slowest takes the fastest's time {' and '.join(found)}",
         "memory": f"{size:,.0f} MB",
         "lead": f"{max(leads):.1f}",
         "small": f"{min(leads):.1f}",
