@@ -45,7 +45,12 @@ class Neighbourhood:
 
     def uncovered(self) -> list[int]:
         """Rows that nothing is above, in order of arrival."""
-        return [row for row in sorted(self.arrival, key=self.arrival.get) if not self.above(row)]
+        rows = np.array(sorted(self.arrival, key=self.arrival.get), np.int64)
+        covers = self.covers[np.ix_(rows, rows)]  # [outer, inner], both in order of arrival
+        above = covers & (np.tri(len(rows), k=-1, dtype=np.bool_).T | ~covers.T)
+        np.fill_diagonal(above, val=False)
+        found: list[int] = rows[~above.any(axis=0)].tolist()
+        return found
 
     def subscribe(self, row: int) -> tuple[list[int], list[int]]:
         """What is to be sent and withdrawn when one comes."""
