@@ -6,12 +6,14 @@ function, so a change in a kernel that is called from another file would go unno
 lies in the user's cache folder, or else in the temporary folder; what is loaded from it is run, so
 no other user may be able to write it. If there is none, nothing is kept. Each kernel and
 signature has a file of its own with a checksum. A file that is damaged or can't be written costs
-time, never an answer: the kernel is compiled again.
+time, never an answer: the kernel is compiled again. Of several processes that need a kernel at the
+same time, one compiles it and the others wait for its file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -23,7 +25,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +33,7 @@ import numba
 from numba.core import config, event
 from numba.core.caching import FunctionCache
 from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 
 from rangecast.kernels.private_folder import private_folder
@@ -73,7 +76,8 @@ def _compile(function: Function, *, nogil: bool) -> Function:
     module = function.__module__
     if module.startswith("rangecast.") and (folder := cache_folder()):
         with contextlib.suppress(OSError):  # without sources to look at, nothing is kept
-            compiled._cache = _KernelCache(function, folder, sources_digest(module), nogil)
+            kept = _KernelCache(function, folder, sources_digest(module), nogil)
+            compiled._cache, compiled.compile = kept, kept.unlocking(compiled.compile)
     kernel: Function = compiled
     return kernel
 
@@ -87,6 +91,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         self._sources = sources
         self._nogil = nogil
         self._name = f"{function.__module__.partition('.')[2]}.{function.__qualname__}"
+        self._locked: list[int] = []
 
     @property
     def cache_path(self) -> str:
@@ -96,16 +101,52 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         """Return the compiled code, `None` if there is no intact file for exactly this kernel."""
         target_context.refresh()
         key = self._key(sig, target_context.codegen())
-        try:
-            kept = self._file(key).read_bytes()
-        except OSError:
+        file = self._file(key)
+        code = self._read(file, key)
+        if code is None:
+            self._lock(file)
+            code = self._read(file, key)  # another process may have compiled it meanwhile
+        if code is None:
             _log.info("compiling %s", self._name)
+            return None
+        return CompileResult._rebuild(target_context, *code)
+
+    def _read(self, file: Path, key: object) -> Any:
+        """Return what a file has, `None` if there is no intact one for exactly this kernel."""
+        try:
+            kept = file.read_bytes()
+        except OSError:
             return None
         digest, data = kept[:32], kept[32:]
         if hashlib.sha256(data).digest() != digest:
             return None
         name, code = pickle.loads(data)
-        return CompileResult._rebuild(target_context, *code) if name == key else None
+        return code if name == key else None
+
+    def _lock(self, file: Path) -> None:
+        """Wait until no other process compiles this kernel, and let others wait for this one."""
+        # A byte of the lock file stands for a kernel. The system releases a process's locks when
+        # it ends; where a file can't be locked, each process compiles its own.
+        place = int.from_bytes(hashlib.sha256(file.name.encode()).digest()[:7])
+        with contextlib.suppress(OSError):
+            fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_EX, 1, place)
+            self._locked.append(place)
+
+    def unlocking(self, compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a method of a dispatcher that compiles, and then lets other processes go on."""
+
+        @wraps(compile_)
+        def unlocked(sig: Any) -> Any:
+            with global_compiler_lock:
+                outer, self._locked = self._locked, []
+                try:
+                    return compile_(sig)
+                finally:
+                    for place in self._locked:
+                        fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_UN, 1, place)
+                    self._locked = outer
+
+        return unlocked
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save the compiled code, if the disk has room."""
@@ -177,6 +218,12 @@ def noticing(tell: Callable[[], None]) -> Iterator[Compiling]:
     listener = Compiling(tell)
     with event.install_listener("numba:compile", listener):
         yield listener
+
+
+@cache
+def _lock_file(folder: Path) -> int:
+    """Open the lock file of a cache folder, once: closing it would release all locks."""
+    return os.open(folder / "compiling.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @cache

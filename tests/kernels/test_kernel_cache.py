@@ -1,8 +1,10 @@
 """Compiled kernels on disk: only in a folder of ours, and a damaged file costs time, not a run."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,16 +86,72 @@ def test_a_user_without_a_home_has_the_temporary_folder(monkeypatch, tmp_path):
     assert cache_folder.__wrapped__().is_relative_to(tmp_path)
 
 
-def use(folder: Path, before: str = "") -> int:
-    """Run a kernel in a process of its own; return how often it was compiled."""
-    run = subprocess.run(
-        [sys.executable, "-c", before + USE],
+def start(folder: Path, code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
         env=os.environ | {"XDG_CACHE_HOME": str(folder)},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
-    assert run.returncode == 0, run.stderr
-    return run.stdout.count("compiled")
+
+
+def compiled(process: subprocess.Popen[str]) -> int:
+    """Return how often a process that has used a kernel has compiled it."""
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return out.count("compiled")
+
+
+def use(folder: Path, before: str = "") -> int:
+    """Run a kernel in a process of its own; return how often it was compiled."""
+    return compiled(start(folder, before + USE))
+
+
+def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path):
+    folder = private_folder(tmp_path / "rangecast" / "kernels")
+    with (folder / "compiling.lock").open("w") as locks:
+        fcntl.lockf(locks, fcntl.LOCK_EX)  # all kernels: both wait here, whoever is faster
+        both = [start(tmp_path, USE) for _ in range(2)]
+        number = (folder / "compiling.lock").stat().st_ino
+        while Path("/proc/locks").read_text().count(f":{number} ") < 3:
+            assert all(process.poll() is None for process in both)
+            time.sleep(0.02)
+    assert sorted(map(compiled, both)) == [0, 1]
+
+
+def test_a_process_that_ends_while_it_compiles_holds_nobody_up(tmp_path):
+    dies = """
+import os
+from numba.core import event
+class Dies(event.Listener):
+    def on_start(self, _event): os._exit(7)
+    def on_end(self, _event): pass
+event.register("numba:compile", Dies())
+"""
+    process = start(tmp_path, dies + USE)
+    process.communicate()
+    assert process.returncode == 7
+    assert use(tmp_path) == 1
+
+
+def test_a_kernel_that_cannot_be_compiled_is_not_waited_for(tmp_path):
+    fails = """
+import subprocess
+import sys
+from numba.core import errors
+from rangecast.kernels import jit
+def wrong(value):
+    return value.nothing
+wrong.__module__ = "rangecast.kernels.bits"
+try:
+    jit.jit(wrong)(1)
+except errors.TypingError:
+    print("compiled")
+lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+subprocess.run([sys.executable, "-c", lock, jit.cache_folder() / "compiling.lock"], check=True)
+"""
+    assert use(tmp_path, fails) == 2
 
 
 def test_a_damaged_file_is_replaced(tmp_path):
@@ -117,13 +175,13 @@ def test_a_function_compiled_with_and_without_the_gil_is_kept_twice(monkeypatch,
     monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
     for count, compiled in enumerate((jit.jit, jit.jit_single), 1):
         assert compiled(doubled)(3) == 6
-        assert len(list(tmp_path.iterdir())) == count
+        assert len(list(tmp_path.glob("kernels.bits.*"))) == count
 
 
 def test_a_full_disk_keeps_nothing_and_stops_nobody(tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
     assert use(tmp_path, limit) == 1
-    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_size]
 
 
 def test_a_kernel_is_kept_under_all_that_it_imports_and_nothing_else(monkeypatch, tmp_path):
