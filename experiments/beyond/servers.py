@@ -162,7 +162,7 @@ EXPERIMENT = Experiment(
     seed=1,
     verdicts={
         PART: """No claim of the paper: ours. The messages of 1 to {servers} servers {same}. On a
-        line a question visits {line} servers beyond its own of {servers}; over two attributes
+        line, a question visits {line} servers beyond its own of {servers}; over two attributes
         {space}: an interest may miss the objects that settle others, so walks end later.""",
     },
 )
