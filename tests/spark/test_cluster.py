@@ -121,8 +121,8 @@ def packed(folder):
             if ".." not in file.parts and "__pycache__" not in file.parts and source.exists():
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, site / file)
-    archive = folder.with_suffix(".tar")
-    with tarfile.open(archive, "w") as tar:
+    archive = folder.with_suffix(".tar.gz")  # of a plain .tar Spark loses the permissions
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         for path in folder.iterdir():
             tar.add(path, arcname=path.name)
     shutil.rmtree(folder)

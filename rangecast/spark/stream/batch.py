@@ -50,6 +50,7 @@ from rangecast.spark.stream.sinks.base import (
     Counts,
     FileSink,
     Sink,
+    lies_inside,
     no_commit,
 )
 from rangecast.spark.stream.sinks.written import REPORT, AnswerWriter, collected
@@ -118,6 +119,12 @@ class BatchRunner:
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise UsageError(f"{twice[0]}: is given twice\n  hint: give each sink its own path")
+        inside = lies_inside(names, names)
+        if inside is not None:
+            raise UsageError(
+                f"{inside[0]}: lies inside of {inside[1]}, whose readers would see both\n"
+                "  hint: give each sink a folder beside the others"
+            )
         for sink in self._all_sinks():
             sink.check(session)
         if not flag("ignore_unknown", self.ignore_unknown):

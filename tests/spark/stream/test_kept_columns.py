@@ -12,13 +12,15 @@ from rangecast.errors import UsageError
 from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark import match
+from rangecast.spark import FixedSet, MatchStep, match
+from rangecast.spark.stream.batch import BatchRunner
 from rangecast.spark.stream.kafka import Topic
 from rangecast.spark.stream.sinks.base import Batch, Folder, JsonFolder
 from rangecast.spark.stream.sinks.delta import Delta
 from rangecast.store.commits import read_committed
 from tests.support.delta_log import delta_rows
 
+SPACE = Space([Number("price")])
 SINKS = {"parquet": Folder, "json": JsonFolder, "delta": Delta}
 NEW_YEAR = datetime(2026, 1, 1, 10, tzinfo=UTC)
 OLD = datetime(1850, 1, 1, 10, 0, 0, 1, tzinfo=UTC)
@@ -86,14 +88,13 @@ def test_moments_inside_of_other_values_and_of_old_times_are_kept(spark, tmp_pat
 
 
 def test_names_that_differ_by_case_alone_are_rejected(spark, tmp_path):
-    space = Space([Number("price")])
-    boxes = Boxes.of([[0.0]], [[9.0]], space=space)
+    boxes = Boxes.of([[0.0]], [[9.0]], space=SPACE)
     events = spark.range(1).selectExpr("id", "1.0 as price", "'x' as Event", "'y' as kind")
     with pytest.raises(UsageError, match="'event' and 'Event' differ by case alone\n  hint: ren"):
-        match(events, boxes, space, keep=["Event"], ignore_unknown=True)
+        match(events, boxes, SPACE, keep=["Event"], ignore_unknown=True)
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        answers = match(events, boxes, space, keep=["Event"], ignore_unknown=True)
+        answers = match(events, boxes, SPACE, keep=["Event"], ignore_unknown=True)
         assert answers.collect()[0].asDict() == {"event": 0, "subscription": 0, "Event": "x"}
         for sink in SINKS.values():
             with pytest.raises(UsageError, match="out: the columns 'event' and 'Event' differ by"):
@@ -139,11 +140,10 @@ def test_maps_whose_keys_are_no_texts_as_json_are_rejected_there(spark, tmp_path
 
 
 def test_values_without_fields_or_types_are_rejected(spark, tmp_path):
-    space = Space([Number("price")])
-    boxes = Boxes.of([[0.0]], [[9.0]], space=space)
+    boxes = Boxes.of([[0.0]], [[9.0]], space=SPACE)
     events = spark.range(1).selectExpr("id", "1.0 as price", "array() as odd")
     with pytest.raises(UsageError, match="'odd' of events has the type array<void>, which can't"):
-        match(events, boxes, space, keep=["odd"], ignore_unknown=True)
+        match(events, boxes, SPACE, keep=["odd"], ignore_unknown=True)
     rows = rows_with(spark, odd="array(struct())")
     for sink in SINKS.values():
         with pytest.raises(UsageError, match=r"expected: a type without .*empty struct"):
@@ -172,3 +172,13 @@ def test_two_streams_that_begin_a_table_together_dont_mix_their_rows(spark, tmp_
     table = DeltaTable(path).to_pyarrow_table()
     assert table.num_rows == 6
     assert table.schema.field("kind").type == pa.string()
+
+
+def test_a_sink_inside_of_another_one_is_rejected(spark, tmp_path):
+    """Rejected rows would be read as answers, with nulls."""
+    set_ = FixedSet(Boxes.of([[0.0]], [[9.0]], space=SPACE), SPACE)
+    inside = Folder(tmp_path / "out" / "bad")
+    runner = BatchRunner([MatchStep(set_, [Folder(tmp_path / "out")])], inside)
+    events = spark.range(1).selectExpr("id", "1.0 as price")
+    with pytest.raises(UsageError, match=r"out/bad: lies inside of .*out, whose readers would see"):
+        runner.check(spark, events)

@@ -317,6 +317,7 @@ MISTAKES = [
         r"step\[0\].time_attribute: .*'time'",
     ),
     (step("match") + sink("o") + sink("o"), r"sink\[0\].path: .*o is used twice"),
+    (step("match") + sink("o") + '[rejected]\npath = "o/bad"\n', r".*o/bad: lies inside of .*o, "),
     (step("merge") + KAFKA, r"sink\[0\]: the rows of a step `merge` have no key for Kafka"),
     (
         step("track", 'key = "name"') + KAFKA + 'key = "object"\n',
@@ -362,6 +363,8 @@ def test_a_stream_rejects_what_only_batch_jobs_do(folder):
     with pytest.raises(FileError, match=r"sink\[0\].replace: is only for batch jobs"):
         load(folder, STREAM + step("match") + sink("o", "replace = true"))
     load(folder, STREAM + 'trigger = "250 milliseconds"\n' + step("match") + sink("o"))
+    with pytest.raises(FileError, match=r"/checkpoint: lies inside of .*, whose readers would see"):
+        load(folder, STREAM + step("match") + sink("."))
 
 
 def test_the_shell_checks_a_pipeline_and_prints_its_schema(cli, folder):

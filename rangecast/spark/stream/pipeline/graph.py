@@ -27,6 +27,7 @@ from rangecast.spark.stream.pipeline.settings import (
     Subscriptions,
     TrackStep,
 )
+from rangecast.spark.stream.sinks.base import lies_inside
 
 EventStep = MatchStep | RankStep | FilterStep | NotifyStep | TrackStep
 
@@ -188,6 +189,13 @@ def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
     paths = [str(getattr(sink, "path", None)) for sink in settings.sink]
     if settings.rejected is not None:
         paths.append(str(settings.rejected.path))
+    others = [] if settings.stream is None else [str(settings.stream.checkpoint)]
+    inside = lies_inside([*paths, *others], paths)
+    if inside is not None:
+        yield (
+            f"{inside[0]}: lies inside of {inside[1]}, whose readers would see both\n"
+            "  hint: give each sink a folder beside the others"
+        )
     for index, sink in enumerate(settings.sink):
         if hasattr(sink, "path") and paths.count(paths[index]) > 1:
             yield (

@@ -380,6 +380,15 @@ class Callback(Sink):
         return no_commit
 
 
+def lies_inside(paths: Sequence[str], folders: Sequence[str]) -> tuple[str, str] | None:
+    """Return a path inside of one of the folders, and the folder: its readers would see both."""
+    for path in paths:
+        for folder in folders:
+            if path != folder and path.startswith(f"{folder.rstrip('/')}/"):
+                return path, folder
+    return None
+
+
 def no_commit(counts: Counts) -> None:
     """Do nothing: the commit of sinks that write immediately."""
 
