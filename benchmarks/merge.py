@@ -18,7 +18,7 @@ from benchmarks.harness import expected
 from experiments.merge import linear
 from experiments.timing import DisagreementError, best_of, timed
 from rangecast import Integer, Space
-from rangecast.kernels.hilbert import indexes_of, turns_of
+from rangecast.kernels.curves.hilbert import indexes_of, turns_of
 from rangecast.merge import Cells, Summary
 from rangecast.merge.ranges import range_sets, union_of_boxes, within_budget
 from rangecast.report.markdown import Table

@@ -13,7 +13,7 @@ import numpy as np
 
 from rangecast import Integer, Space
 from rangecast.cover import CoverSet
-from rangecast.kernels.hilbert import cells_at
+from rangecast.kernels.curves.hilbert import cells_at
 from rangecast.merge import Summary, convert
 from rangecast.notify.board import Board
 from rangecast.notify.messages import Message

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import I32, I64, U16, U64, Bool
-from rangecast.kernels.hilbert import indexes_of, turns_of
+from rangecast.kernels.curves.hilbert import indexes_of, turns_of
 from rangecast.kernels.jit import jit
 from rangecast.overlay.networks.internet import Internet
 from rangecast.workloads.draws import zipf

@@ -39,13 +39,13 @@ from numba.cpython.unsafe.numbers import trailing_zeros
 
 from rangecast.kernels.arrays import F64, I32, I64, U16, U64, AnyArray, Bool, offsets_of, readonly
 from rangecast.kernels.bundle import Bundle, opened
-from rangecast.kernels.grid import cell_of, edges_of_bounds, ends_cell, starts_cell
-from rangecast.kernels.hilbert import (
+from rangecast.kernels.curves.hilbert import (
     axes_by_selectivity,
     groups_by_axes,
     indexes_of,
     turns_of,
 )
+from rangecast.kernels.grid import cell_of, edges_of_bounds, ends_cell, starts_cell
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.shared.candidates import earlier_boxes, held_before, holds
 from rangecast.match.shared.frozen import FrozenIndex

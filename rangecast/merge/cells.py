@@ -29,8 +29,8 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, U32, U64, AnyArray
+from rangecast.kernels.curves.hilbert import axes_by_selectivity, check_curve, index_of, turns_of
 from rangecast.kernels.grid import MAX, edges_of_bounds, write_cells
-from rangecast.kernels.hilbert import axes_by_selectivity, check_curve, index_of, turns_of
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes.base import Attribute, Number
 from rangecast.model.attributes.residuals import Residual

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels.arrays import F64
+from rangecast.kernels.curves.hilbert_measure import weight_of_ranges
 from rangecast.kernels.grid import MAX
-from rangecast.kernels.hilbert_measure import weight_of_ranges
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import Ranges
 from rangecast.model.attributes.base import Attribute, Number

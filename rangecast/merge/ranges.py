@@ -15,7 +15,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U64, AnyArray, Bool
-from rangecast.kernels.hilbert import ROOM, join_smallest, new_stack, ranges_of_boxes
+from rangecast.kernels.curves.hilbert import ROOM, join_smallest, new_stack, ranges_of_boxes
 from rangecast.kernels.jit import jit
 from rangecast.merge.cells import Cells
 from rangecast.merge.levels.build import tree_of

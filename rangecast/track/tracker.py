@@ -204,9 +204,7 @@ class Tracker:
             return [*joined(self._move(watermark))]
         self._watermark = watermark
         transitions = self._apply_singles(due)
-        return transitions + [
-            transition for part in self._run_timers(watermark) for transition in part
-        ]
+        return transitions + [each for part in self._run_timers(watermark) for each in part]
 
     def _apply_singles(self, events: Sequence[Single]) -> list[Transition]:
         """Like `_apply`, for a few events and with plain rules only."""

@@ -12,7 +12,7 @@ from rangecast import Boxes, Number, Space, UsageError
 from rangecast.cover import CoverSet, covered_by
 from rangecast.cover.batch import earliest_coverers
 from rangecast.cover.choose import INDEXES
-from rangecast.kernels.morton import key_of
+from rangecast.kernels.curves.morton import key_of
 from tests.support.adversarial import cases
 from tests.support.cover_oracle import cover_matrix, earliest_uncovered
 from tests.support.examples import examples

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
-from rangecast.kernels.hilbert import (
+from rangecast.kernels.curves.hilbert import (
     ROOM,
     axes_by_selectivity,
     cell_at,

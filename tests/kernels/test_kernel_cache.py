@@ -17,7 +17,7 @@ USE = """
 import sys
 import numpy as np
 from rangecast.kernels.jit import noticing
-from rangecast.kernels.morton import key_of
+from rangecast.kernels.curves.morton import key_of
 with noticing(lambda: print("compiled")):
     assert key_of(np.array([1, 2]), 2, 2) == 0b10110
 """

@@ -17,9 +17,9 @@ from rangecast import (
     String,
     Timestamp,
 )
+from rangecast.kernels.curves.hilbert import indexes_of, turns_of
+from rangecast.kernels.curves.hilbert_measure import weight_of_ranges
 from rangecast.kernels.grid import MAX
-from rangecast.kernels.hilbert import indexes_of, turns_of
-from rangecast.kernels.hilbert_measure import weight_of_ranges
 from rangecast.merge import Cells, Ranges, Summary
 from rangecast.merge.measure import coverage_of, weights_of
 from rangecast.merge.ranges import difference, within_budget

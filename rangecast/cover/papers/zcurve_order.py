@@ -1,10 +1,10 @@
 """Boxes in the order of a Z-curve, kept balanced while they come and go.
 
 Each coordinate is cut at quantiles into a power of two of cells; the bits of a point's cells,
-interleaved, are its key (`kernels.morton`). Boxes are kept by (key, box) in a B+-tree: leaves of up
-to 128 boxes, linked in order, below nodes of up to 64 children. A full leaf or node is halved, a
-small one joined with the one beside it. So an insert or a drop moves half a leaf at most, and half
-a node on each level: O(log n). `MOVED` counts the items.
+interleaved, are its key (`kernels.curves.morton`). Boxes are kept by (key, box) in a B+-tree:
+leaves of up to 128 boxes, linked in order, below nodes of up to 64 children. A full leaf or node is
+halved, a small one joined with the one beside it. So an insert or a drop moves half a leaf at most,
+and half a node on each level: O(log n). `MOVED` counts the items.
 
 A node has, for each child but the first, the least (key, box) that may be below it.
 """
@@ -18,9 +18,9 @@ import numpy as np
 from rangecast.cover.store import WIDTH, Store
 from rangecast.kernels.arrays import F64, I32, I64, U64
 from rangecast.kernels.bundle import edited, opened, pointers
+from rangecast.kernels.curves.morton import key_of
 from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit
-from rangecast.kernels.morton import key_of
 
 LEAF, FAN = 128, 64
 DEPTH = 12

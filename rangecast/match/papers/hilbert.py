@@ -44,8 +44,7 @@ import numpy.typing as npt
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U32, U64, AnyArray
 from rangecast.kernels.bundle import Bundle, opened
-from rangecast.kernels.grid import cell_of, cells_of, edges_of_bounds
-from rangecast.kernels.hilbert import (
+from rangecast.kernels.curves.hilbert import (
     ROOM,
     axes_by_selectivity,
     check_curve,
@@ -57,6 +56,7 @@ from rangecast.kernels.hilbert import (
     ranges_of_boxes,
     turns_of,
 )
+from rangecast.kernels.grid import cell_of, cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.shared.candidates import earlier_boxes, held_before, holds
 from rangecast.match.shared.frozen import FrozenIndex

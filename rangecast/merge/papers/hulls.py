@@ -19,8 +19,8 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, readonly
+from rangecast.kernels.curves.hilbert import axes_by_selectivity, indexes_of, turns_of
 from rangecast.kernels.grid import cells_of, edges_of_bounds
-from rangecast.kernels.hilbert import axes_by_selectivity, indexes_of, turns_of
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_boxes

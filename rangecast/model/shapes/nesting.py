@@ -108,10 +108,10 @@ class Nesting:
                 for inner in inside[axis, number]:
                     low, high = self._uncut(axis, inner)
                     sides = [*self._sides(axis), axis]
-                    one, other = lo[box].copy(), hi[box].copy()
-                    one[sides], other[sides] = low.min(axis=0)[sides], high.max(axis=0)[sides]
-                    other[axis] = inner + FULL
-                    more.append((one, other, int(owner[box])))
+                    lower, upper = lo[box].copy(), hi[box].copy()
+                    lower[sides], upper[sides] = low.min(axis=0)[sides], high.max(axis=0)[sides]
+                    upper[axis] = inner + FULL
+                    more.append((lower, upper, int(owner[box])))
         if not more:
             none = np.empty((0, lo.shape[1]))
             return none, none, np.empty(0, np.int32)

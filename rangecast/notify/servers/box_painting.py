@@ -345,18 +345,18 @@ class BoxTiler:
     # ---- tiles
 
     def tiles(
-        self, zone: BoxZone, thing: WireObject, y: float, found: Sequence[WireObject]
+        self, zone: BoxZone, thing: WireObject, y: float, rivals: Sequence[WireObject]
     ) -> tuple[list[WireObject | None], list[list[float]]]:
         """Return the messages of a change: objects, and bounds; `None` is the object itself."""
         exposes, floor_y, p = y > thing.y, min(y, thing.y), np.array(thing.at)
-        self._load(found)
+        self._load(rivals)
         table = self._rivals.table
-        known = _sort(table, len(found), p, floor_y, thing.arrival, self.k)
+        known = _sort(table, len(rivals), p, floor_y, thing.arrival, self.k)
         floor = _count_below(table, known, floor_y, thing.arrival)
         self._work[RIVALS] += known
         rival, bounds = self._regions(zone.interests, p, known, floor, exposes=exposes)
         rows = self._rivals.arrays.row
-        objects = [None if one == OWN else found[-2 - int(rows[one])] for one in rival.tolist()]
+        objects = [None if at == OWN else rivals[-2 - int(rows[at])] for at in rival.tolist()]
         return objects, bounds.tolist()
 
     def _regions(

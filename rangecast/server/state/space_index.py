@@ -63,8 +63,8 @@ class SpaceIndex:
         self.ids: list[Id] = []
         """By number."""
         versions = iter(entry.live.values())
-        while some := list(islice(versions, _NOTED)):
-            self._note(some)
+        while noted := list(islice(versions, _NOTED)):
+            self._note(noted)
 
     def match(self, points: F64, device: DeviceCopies | None = None) -> BatchMatches:
         """Return the subscriptions that match each point."""

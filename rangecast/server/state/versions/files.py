@@ -21,8 +21,8 @@ def write_versions(path: Path, versions: Iterable[Version]) -> None:
     """Write versions durably to a new file."""
     rest = iter(versions)
     with path.open("xb") as file:
-        while some := list(islice(rest, BLOCK)):
-            file.write(_encode(some) + b"\n")
+        while block := list(islice(rest, BLOCK)):
+            file.write(_encode(block) + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

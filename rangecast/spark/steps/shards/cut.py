@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I64, U64
-from rangecast.kernels.grid import cells_of
-from rangecast.kernels.hilbert import (
+from rangecast.kernels.curves.hilbert import (
     ROOM,
     axes_by_selectivity,
     indexes_of,
@@ -29,6 +28,7 @@ from rangecast.kernels.hilbert import (
     ranges_of_box,
     turns_of,
 )
+from rangecast.kernels.grid import cells_of
 from rangecast.kernels.jit import jit
 from rangecast.match.slabs.index import Slabs
 from rangecast.model.boxes import Boxes

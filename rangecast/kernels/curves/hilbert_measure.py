@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I64, U64
-from rangecast.kernels.hilbert import next_state
+from rangecast.kernels.curves.hilbert import next_state
 from rangecast.kernels.jit import jit
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)

@@ -1,0 +1,1 @@
+"""Space-filling curves: positions of cells, ranges of boxes, and their weights."""
