@@ -31,7 +31,7 @@ from rangecast.cover.store import (
 )
 from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.bundle import Bundle
-from rangecast.kernels.jit import jit
+from rangecast.kernels.jit import jit, note_overloads
 
 STALE = -1
 """Result of `room` if the index should be rebuilt first."""
@@ -138,6 +138,7 @@ def register(
         (room, for_room),
     ):
         extending.overload(general)(chosen)
+    note_overloads(kind, searches.__module__)
 
 
 @jit

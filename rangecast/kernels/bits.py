@@ -95,8 +95,8 @@ def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
-        some = call.load(0, arguments[1], _BYTES)
-        above = builder.icmp_unsigned(">=", some, _in_all_lanes(builder, arguments[2]))
+        loaded = call.load(0, arguments[1], _BYTES)
+        above = builder.icmp_unsigned(">=", loaded, _in_all_lanes(builder, arguments[2]))
         return builder.bitcast(above, WORD)
 
     return types.uint64(codes, types.intp, types.uint8), generate
@@ -108,8 +108,8 @@ def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
-        some = call.load(0, arguments[1], _BYTES)
-        below = builder.icmp_unsigned("<=", some, _in_all_lanes(builder, arguments[2]))
+        loaded = call.load(0, arguments[1], _BYTES)
+        below = builder.icmp_unsigned("<=", loaded, _in_all_lanes(builder, arguments[2]))
         return builder.bitcast(below, WORD)
 
     return types.uint64(codes, types.intp, types.uint8), generate

@@ -81,13 +81,13 @@ def arrange(
         while depth:
             depth -= 1
             begin, end = todo[depth, 0], todo[depth, 1]
-            some = order[begin:end]
-            j, by_lo = _best_split(lo_codes, hi_codes, mine, some, counts)
+            part = order[begin:end]
+            j, by_lo = _best_split(lo_codes, hi_codes, mine, part, counts)
             side_codes = lo_codes if by_lo else hi_codes
             counts[:] = 0
-            for at in range(len(some)):
-                counts[side_codes[some[at], j]] += 1
-            half = (len(some) + BLOCK - 1) // BLOCK // 2 * BLOCK
+            for at in range(len(part)):
+                counts[side_codes[part[at], j]] += 1
+            half = (len(part) + BLOCK - 1) // BLOCK // 2 * BLOCK
             pivot = 0
             below = 0
             while below + counts[pivot] <= half:
@@ -95,20 +95,20 @@ def arrange(
                 pivot += 1
             level = half - below  # this number with the pivot's own code go to the first half
             first, second = 0, half
-            for at in range(len(some)):
-                code = side_codes[some[at], j]
+            for at in range(len(part)):
+                code = side_codes[part[at], j]
                 left = code < pivot
                 if code == pivot and level:
                     left = True
                     level -= 1
                 if left:
-                    spare[first] = some[at]
+                    spare[first] = part[at]
                     first += 1
                 else:
-                    spare[second] = some[at]
+                    spare[second] = part[at]
                     second += 1
-            for at in range(len(some)):
-                some[at] = spare[at]
+            for at in range(len(part)):
+                part[at] = spare[at]
             for a, b in ((begin, begin + half), (begin + half, end)):
                 if b - a > BLOCK:
                     todo[depth, 0], todo[depth, 1] = a, b

@@ -143,8 +143,8 @@ def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
     """
     most = max(cells - 2, 0)
     if len(lo) == len(hi) and len(lo) > _SAMPLED >= 16 * most:
-        some = np.random.default_rng(0).integers(0, len(lo), _SAMPLED)
-        sampled = SortedBounds.of(lo[some], hi[some])
+        chosen = np.random.default_rng(0).integers(0, len(lo), _SAMPLED)
+        sampled = SortedBounds.of(lo[chosen], hi[chosen])
         if np.count_nonzero(sampled.is_new) > most:
             return sampled.edges(cells)
     return SortedBounds.of(lo, hi).edges(cells)

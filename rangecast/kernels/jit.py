@@ -1,13 +1,13 @@
 """Compilation of kernels: all numba options are set here.
 
 Compiled code is kept on disk, under a hash of all sources that a kernel can reach, which are its
-own file and those that it imports, directly or not: numba itself looks only at the file of the
-function, so a change in a kernel that is called from another file would go unnoticed. The folder
-lies in the user's cache folder, or else in the temporary folder; what is loaded from it is run, so
-no other user may be able to write it. If there is none, nothing is kept. Each kernel and
-signature has a file of its own with a checksum. A file that is damaged or can't be written costs
-time, never an answer: the kernel is compiled again. Of several processes that need a kernel at the
-same time, one compiles it and the others wait for its file.
+own file and those that it imports, directly or not, and overloads for its types: numba itself looks
+only at the file of the function, so a change in a kernel that is called from another file would go
+unnoticed. The folder lies in the user's cache folder, or else in the temporary folder; what is
+loaded from it is run, so no other user may be able to write it. If there is none, nothing is kept.
+Each kernel and signature has a file of its own with a checksum. A file that is damaged or can't be
+written costs time, never an answer: the kernel is compiled again. Of several processes that need a
+kernel at the same time, one compiles it and the others wait for its file.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parents[1]
 _PARTIAL = ".partial"
+_overloads: dict[type, str] = {}
 _IMPORT = re.compile(rb"^\s*(?:from|import) (rangecast[\w.]*)(?: import (\([^)]*\)|.*))?", re.M)
 
 
@@ -56,6 +57,14 @@ def jit_single(function: Function) -> Function:
     itself.
     """
     return _compile(function, nogil=False)
+
+
+def note_overloads(kind: type, module: str) -> None:
+    """Keep kernels with arguments of a type under the sources of a module, too.
+
+    It has the overloads that they call; numba chooses them when it compiles, so no import shows it.
+    """
+    _overloads[kind] = module
 
 
 def direct(kernel: Callable[..., Any], *arguments: object) -> Callable[..., Any]:
@@ -165,7 +174,15 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     def _key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         versions = (numba.__version__, sys.implementation.cache_tag, bool(config.BOUNDSCHECK))
-        return (self._sources, self._nogil, *versions, self._index_key(sig, codegen))
+        sources = self._sources, self._overload_sources(sig)
+        return (*sources, self._nogil, *versions, self._index_key(sig, codegen))
+
+    def _overload_sources(self, sig: Any) -> str:
+        """Return a hash of the overloads for the types of arguments and of closure variables."""
+        closed_over = [cell.cell_contents for cell in self._py_func.__closure__ or ()]
+        kinds = [getattr(each, "instance_class", None) for each in getattr(sig, "args", sig)]
+        modules = {_overloads.get(kind, "") for kind in kinds + closed_over if type(kind) is type}
+        return sources_digest(*sorted(filter(None, modules)))
 
     def _file(self, key: object) -> Path:
         return self._folder / (self.stem + hashlib.sha256(repr(key).encode()).hexdigest()[:16])
@@ -242,12 +259,14 @@ def cache_folder() -> Path | None:
 
 
 @cache
-def sources_digest(module: str) -> str:
-    """Return a hash of the sources of a module and of all rangecast modules that it imports."""
-    source = _file_of(module)
-    if source is None:
-        raise FileNotFoundError(f"no source of {module}: the package isn't a folder of files")
-    reached, waiting = set[Path](), [source]
+def sources_digest(*modules: str) -> str:
+    """Return a hash of the sources of modules and of all rangecast modules that they import."""
+    reached, waiting = set[Path](), list[Path]()
+    for module in modules:
+        source = _file_of(module)
+        if source is None:
+            raise FileNotFoundError(f"no source of {module}: the package isn't a folder of files")
+        waiting.append(source)
     while waiting:
         file = waiting.pop()
         if file not in reached:

@@ -60,30 +60,30 @@ def _box(kind: Any, value: Any, context: Any) -> Any:
     held = cgutils.create_struct_proxy(kind)(context.context, builder, value=value)
     rows = context.context.make_array(_ROWS)(context.context, builder, value=held.rows)
     count = cgutils.unpack_tuple(builder, rows.shape, 1)[0]
-    found = api.list_new(count)
-    is_made = builder.icmp_unsigned("!=", found, ir.Constant(found.type, None))
+    made = api.list_new(count)
+    is_made = builder.icmp_unsigned("!=", made, ir.Constant(made.type, None))
     are_objects = cgutils.as_bool_bit(builder, held.are_objects)
     with builder.if_then(builder.and_(is_made, are_objects)):
-        items = builder.inttoptr(held.items, found.type.as_pointer())
+        items = builder.inttoptr(held.items, made.type.as_pointer())
         last = builder.sub(count, ir.Constant(count.type, 1))
         with cgutils.for_range(builder, count) as loop:
             ahead = builder.add(loop.index, ir.Constant(count.type, _AHEAD))
             ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
             _fetch(builder, _item(builder, items, rows.data, ahead))
-            one = _item(builder, items, rows.data, loop.index)
-            api.incref(one)
-            api.list_setitem(found, loop.index, one)
+            item = _item(builder, items, rows.data, loop.index)
+            api.incref(item)
+            api.list_setitem(made, loop.index, item)
     with builder.if_then(builder.and_(is_made, builder.not_(are_objects))):
         items = builder.inttoptr(held.items, ir.IntType(64).as_pointer())
         with cgutils.for_range(builder, count) as loop:
             number = _item(builder, items, rows.data, loop.index)
-            api.list_setitem(found, loop.index, api.long_from_longlong(number))
+            api.list_setitem(made, loop.index, api.long_from_longlong(number))
     context.context.nrt.decref(builder, _ROWS, held.rows)
-    return found
+    return made
 
 
-def _item(builder: Any, items: Any, rows: Any, place: Any) -> Any:
-    row = builder.sext(builder.load(builder.gep(rows, [place])), place.type)
+def _item(builder: Any, items: Any, rows: Any, at: Any) -> Any:
+    row = builder.sext(builder.load(builder.gep(rows, [at])), at.type)
     return builder.load(builder.gep(items, [row]))
 
 

@@ -7,8 +7,14 @@ import sys
 import time
 from pathlib import Path
 
+import numba
 import pytest
+from numba.core.registry import cpu_target
 
+from rangecast import Number, Space
+from rangecast.cover import CoverSet, relations
+from rangecast.cover.choose import INDEXES
+from rangecast.cover.relations import kernels_for
 from rangecast.kernels import jit
 from rangecast.kernels.jit import cache_folder, sources_digest
 from rangecast.kernels.private_folder import private_folder
@@ -215,3 +221,32 @@ def test_a_kernel_is_kept_under_all_that_it_imports_and_nothing_else(monkeypatch
         sources_digest("rangecast.match.gone")
     for function in (sources_digest, jit._imported_by, jit._file_of):
         function.cache_clear()
+
+
+def test_kernels_that_numba_completes_by_type_are_kept_under_the_sources_of_the_type(
+    monkeypatch,
+):
+    """The relation graphs don't import the indexes whose kernels they call."""
+    space = Space([Number("a")])
+    for name in INDEXES:
+        index = CoverSet(space, index=name)._live.index
+        state = numba.typeof(index.state.arrays)
+        kernels = {
+            kernels_for(index).run: (state,),
+            kernels_for(index).earliest_above: (),
+            relations._insert_row: (state,),
+        }
+        for kernel, types in kernels.items():
+            before = kernel._cache._key(types, cpu_target.target_context.codegen())
+            with monkeypatch.context() as changing:
+                changing.setattr(jit, "_imported_by", changed(type(index).__module__))
+                sources_digest.cache_clear()
+                after = kernel._cache._key(types, cpu_target.target_context.codegen())
+            sources_digest.cache_clear()
+            assert before != after
+
+
+def changed(module: str):
+    """Return `_imported_by` as if the source of a module were another one."""
+    imported_by, file = jit._imported_by, jit._file_of(module)
+    return lambda each: (b"another", imported_by(each)[1]) if each == file else imported_by(each)
