@@ -83,6 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return super()._split_scope(nodeid).partition("::")[0]
 
+    config.option.loadscopereorder = False  # `_when` decides, not the number of tests
     return ByGroupOrFile(config, log)
 
 
