@@ -92,7 +92,7 @@ class EventColumns(NamedTuple):
 
     def parts(self, points: F64, dimensions: int) -> Parts:
         """Split coordinates by meaning; the default probability is 1."""
-        if self.width(dimensions) == dimensions:
+        if points.shape[1] == dimensions:
             return Parts(points, points, None, points[:, -1])
         lo, hi, probabilities = (
             np.ascontiguousarray(points[:, i * dimensions : (i + 1) * dimensions]) for i in range(3)

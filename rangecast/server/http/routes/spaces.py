@@ -151,7 +151,7 @@ async def list_subscriptions(
                 for subscription in entry.live.values()
                 if text in f"{subscription.name}\n{subscription.filter}".casefold()
             ]
-            wanted = np.intersect1d(wanted, hits)
+            wanted = wanted[np.isin(wanted, np.array(hits, np.int64))]
         page = entry.live.at(wanted[:limit])
         more = str(wanted[limit - 1]) if len(wanted) > limit else None
         items = [shown(request, subscription) for subscription in page]
