@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import re
+from operator import eq, ge, gt, le, lt
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,9 @@ def pattern_holds(pattern, event):
     return True
 
 
+SIGNS = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq}
+
+
 def matcher_holds(matcher, is_there, value):
     if not isinstance(matcher, dict):
         return is_there and type(matcher) is type(value) and matcher == value
@@ -76,14 +80,7 @@ def matcher_holds(matcher, is_there, value):
         return False
     if operator == "numeric":
         pairs = zip(wanted[::2], wanted[1::2], strict=True)
-        signs = {
-            "<": value.__lt__,
-            "<=": value.__le__,
-            ">": value.__gt__,
-            ">=": value.__ge__,
-            "=": value.__eq__,
-        }
-        return all(signs[sign](type(value)(number)) for sign, number in pairs)
+        return all(SIGNS[sign](value, number) for sign, number in pairs)
     if operator == "anything-but":
         if isinstance(wanted, dict):
             ((inner, texts),) = wanted.items()
