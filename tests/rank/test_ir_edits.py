@@ -73,7 +73,7 @@ class History:
 def test_a_history_of_edits_ranks_as_the_oracle(
     relaxed: bool, branching: int, anew: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ir_module, "_BUILT_ANEW", anew)
+    monkeypatch.setattr(ir_module, "_EDITS_BEFORE_REBUILD", anew)
     for seed in range(4):
         rng = np.random.default_rng(seed)
         history = History(rng, 1 + seed % 3, relaxed=relaxed, branching=branching)

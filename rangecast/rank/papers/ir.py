@@ -37,7 +37,7 @@ from rangecast.rank.papers.threshold import Lookup, levels_of
 from rangecast.rank.papers.trees import Trees
 from rangecast.rank.result import LEVELS
 
-_UNREBUILT = 1000
+_EDITS_BEFORE_REBUILD = 1000
 """Edits that are never worth a rebuild,"""
 _DEEP = 64
 """unless a path has more lists than this, which boxes in order of their values can bring about."""
@@ -258,7 +258,7 @@ class IrTrees(Trees):
         assert columns is not None
         self._edits += edits
         is_deep = columns.deepest[0] > _DEEP and self._edits > self._built // _DEEP
-        if is_deep or self._edits > max(_UNREBUILT, self._built):
+        if is_deep or self._edits > max(_EDITS_BEFORE_REBUILD, self._built):
             axes = columns.axes()
             trees = [_tree(axis, self._branching) for axis in axes]
             source = joined(trees, self.boxes, relaxed=columns.relaxed)
