@@ -59,16 +59,18 @@ def run(name: str, *, quick: bool, folder: Path | None = None) -> Path:
     began = time.perf_counter()
     module = importlib.import_module(f"benchmarks.{name}")
     where = folder or ROOT / ("out" if quick else "docs/reference") / "benchmarks"
-    if quick:
-        made = ": tiny sizes, at which expectations of large ones mean nothing"
-    else:
-        made = f" on {time.strftime('%Y-%m-%d')}, {_source()}, load {os.getloadavg()[0]:.1f} before"
+    made = ": tiny sizes, at which expectations of large ones mean nothing" if quick else made_on()
     command = f"python -m benchmarks {name}" + (" --quick" if quick else "")
     report = Report(where / f"{name}.md", f"Made by `{command}`{made}.")
     module.run(report, quick=quick)
     report.write()
     console.print(f"{report.path}: written in {time.perf_counter() - began:.0f} s")
     return report.path
+
+
+def made_on() -> str:
+    """Return when a page is made, from which source, and the load of the machine."""
+    return f" on {time.strftime('%Y-%m-%d')}, {_source()}, load {os.getloadavg()[0]:.1f} before"
 
 
 def _source() -> str:

@@ -8,25 +8,45 @@ left of the budget, by the time of the one before it, is left out.
 Boxes on 3 attributes become smaller as they become more, so that an event has one match in the mean
 whatever the size: what grows is what size costs beyond the matches themselves. All CPU is given
 per subscription or per event, and as a multiple of the first row. Memory is what a Python worker
-takes for itself at its peak. Some events of each size are verified by comparing everything.
+takes for itself at its peak. Some events of each size are verified by comparing everything. The
+page is written after each row, and has the sizes that were left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from functools import partial
 from typing import Any, NamedTuple
 
-from benchmarks.frame import console
+from benchmarks.frame import ROOT, console, made_on
 from benchmarks.spark import cpu_seconds
 from benchmarks.spark_size import Watch
-from experiments.timing import DisagreementError
+from experiments.timing import DisagreementError, machine
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
+from rangecast.report.markdown import Page, Table
 
 ATTRIBUTES = 3
 VERIFIED = 20
+PAGE = ROOT / "docs/reference/benchmarks/spark_growth.md"
+TEXT = """\
+Boxes on 3 attributes become smaller as they become more, so that an event has about 1.3 matches
+whatever the size; all matches of some events were verified by comparing everything. CPU is of all
+processes, per subscription and per event, as a multiple of the first row, after a small set was
+prepared and answered in the same session. Memory is what a Python worker takes for itself at its
+peak, Python and its libraries among it, in MB of a million bytes."""
+HEADINGS = (
+    "subscriptions",
+    "shards",
+    "events",
+    "pairs",
+    "preparing, CPU each",
+    "a worker, MB",
+    "answering, CPU each",
+    "a worker, MB",
+)
 SPACE = Space([Number(f"a{axis}") for axis in range(ATTRIBUTES)])
 
 
@@ -81,7 +101,43 @@ def verify(session: Any, boxes: Any, prepared: Any) -> None:
         raise DisagreementError(f"{len(found)} pairs, expected {len(expected)}")
 
 
-def grow(session: Any, given: argparse.Namespace) -> None:
+class GrowthPage:
+    """The page of a run: a row per size and number of events."""
+
+    def __init__(self, made: str):
+        self.made = made
+        self.costs: list[tuple[int, int, int, int, Cost, Cost]] = []
+        self.left_out: list[str] = []
+
+    def row(self, subscriptions: int, shards: int, events: int, pairs: int, *costs: Cost) -> None:
+        """Add what was measured."""
+        built, done = costs
+        self.costs.append((subscriptions, shards, events, pairs, built, done))
+        self.write()
+
+    def write(self) -> None:
+        """Write the page as far as it is."""
+        subscriptions, _, events, _, *first = self.costs[0]
+        each = first[0].cpu / subscriptions, first[1].cpu / events
+        rows = [
+            (
+                *counts,
+                built.cpu / counts[0] / each[0],
+                round(built.peak / 1e6),
+                done.cpu / counts[2] / each[1],
+                round(done.peak / 1e6),
+            )
+            for *counts, built, done in self.costs
+        ]
+        report = Page(PAGE)
+        for block in ("# Growth on Spark", self.made, TEXT, *self.left_out):
+            report.text(block)
+        report.text(machine(("numpy", "numba", "pyspark", "pyarrow")))
+        report.table(Table("3-d", HEADINGS, rows))
+        report.write()
+
+
+def grow(session: Any, given: argparse.Namespace, page: GrowthPage) -> None:
     """Measure each size; print a line for each."""
     from rangecast.spark import match, prepare_match
 
@@ -98,11 +154,13 @@ def grow(session: Any, given: argparse.Namespace) -> None:
         left = given.budget - (start - began)
         needed = 0.0 if last is None else last * count
         if needed > left:
-            console.print(
-                f"{count:,} subscriptions: left out, as they would take about {needed:,.0f} s, and "
-                f"{left:,.0f} of {given.budget:,} s are left: give a larger --budget",
-                markup=False,
+            text = (
+                f"{count:,} subscriptions were left out, as they would take about {needed:,.0f} s, "
+                f"and {left:,.0f} of {given.budget:,} s were left."
             )
+            console.print(f"{text} hint: give a larger --budget", markup=False)
+            page.left_out.append(text)
+            page.write()
             break
         boxes = subscriptions(session, count)
         prepare = partial(prepare_match, max_worker_memory=given.max_worker_memory)
@@ -110,6 +168,7 @@ def grow(session: Any, given: argparse.Namespace) -> None:
         answered(prepared, 10_000)
         for asked in (given.events, *(given.more_events if first is None else ())):
             pairs, done = measure(session, partial(answered, prepared, asked))
+            page.row(count, len(prepared.shards), asked, pairs, built, done)
             costs = built.cpu / count, done.cpu / asked
             first = first or costs
             console.print(
@@ -144,6 +203,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--more-events", type=int, nargs="*", default=[])
     parser.add_argument("--verify", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args(arguments)
+    command = shlex.join(["python", "-m", "benchmarks", "spark-growth", *arguments])
+    page = GrowthPage(f"Made by `{command}`{made_on()}.")
     session = get_session(app="growth")
-    grow(session, given)
+    grow(session, given, page)
     session.stop()
