@@ -107,16 +107,16 @@ def match_event_live(
     if not view.single_event:
         view.single_event[:] = [_prepared(view, len(space))]
     prepared: _Prepared = view.single_event[0]
-    if prepared.texts is not None:
-        encoded = encode_apart(event, space, prepared.texts.records, ignore_unknown, nan)
-        if encoded is not None:
-            points, texts = encoded
-            if prepared.texts.read(texts):
-                return _match_prepared(view, prepared, points)
-    options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "texts": view.reads_texts}
-    points = encode_one(event, space, **options)
+    reads = view.reads_texts
     if prepared.texts is None:
+        points = encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan, texts=reads)
         return _match_prepared(view, prepared, points)
+    encoded = encode_apart(event, space, prepared.texts.records, ignore_unknown, nan)
+    if encoded is not None:
+        points, texts = encoded
+        if prepared.texts.read(texts):
+            return _match_prepared(view, prepared, points)
+    points = encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan, texts=reads)
     return match_one_live(view, points)
 
 

@@ -97,3 +97,41 @@ def test_an_empty_answer_and_the_types_of_arrays():
     texts = Engine(SPACE)
     texts.subscribe("a", "x > 5")
     assert texts.match_ids({"x": 6}).dtype == object
+
+
+_EDGES = [0, 1, 255, 256, 65_534, 65_535, 65_536, 65_537, 2**31, 2**62, 2**63 - 1]
+
+
+@given(st.lists(st.sampled_from([*_EDGES, *(-one for one in _EDGES), -(2**63)]), min_size=1))
+def test_integers_that_all_sets_share_and_others_are_told_apart(some):
+    ids = np.resize(np.array(some, np.int64), 5000)  # enough for the shared ones to be used
+    lists = IdLists(no_rows()._replace(ids=ids, arrival=np.arange(5000)), 5000)
+    for rows in (np.arange(len(some)), np.arange(5000), np.arange(0, 5000, 7), np.arange(0)):
+        answer = lists.list(rows.astype(np.int32))
+        assert answer == ids[rows].tolist()
+        assert {type(one) for one in answer} <= {int}
+        assert lists.array(rows.astype(np.int32)).tolist() == answer
+
+
+def test_integers_that_all_sets_share_are_held_as_often_as_answers_have_them():
+    ids, rows = np.arange(60_000, 66_000), np.arange(6000, dtype=np.int32)
+    several = [
+        IdLists(no_rows()._replace(ids=ids, arrival=np.arange(6000)), 6000) for _ in range(2)
+    ]
+    first = [lists.list(rows) for lists in several]
+    one = first[0][0]
+    assert one is first[1][0]
+    before = sys.getrefcount(one)
+    for _ in range(10):
+        answers = [lists.list(rows) for lists in several]
+        assert sys.getrefcount(one) == before + 2
+        assert answers == first
+        del answers
+    assert sys.getrefcount(one) == before
+
+
+def test_a_small_set_makes_its_own_integers():
+    lists = IdLists(no_rows()._replace(ids=np.arange(300, 310), arrival=np.arange(10)), 10)
+    rows = np.arange(10, dtype=np.int32)
+    assert lists.list(rows) == [*range(300, 310)]
+    assert lists.list(rows)[0] is not lists.list(rows)[0]

@@ -17,13 +17,16 @@ from rangecast.kernels.arrays import I32, I64, AnyArray, readonly
 from rangecast.kernels.bits import prefetch
 from rangecast.kernels.bundle import Bundle, edited, integers_at, opened
 from rangecast.kernels.jit import direct, jit, jit_single
-from rangecast.kernels.object_list import listed
+from rangecast.kernels.object_list import integer_objects, listed
 from rangecast.kernels.ordering import sort_rows
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import RowArrays
 
 _APART = 32
 """Rows of the set to a row found, beyond which ids are fetched while the rows are sorted."""
+
+_MANY = 4096
+"""Rows from which on a set uses the objects of small integers: it is larger than these."""
 
 
 @edited
@@ -37,6 +40,8 @@ class _Order(NamedTuple):
     """Address of the ids of all rows."""
     are_objects: int
     """Whether these are objects; otherwise they are integers of 64 bits."""
+    integers: int
+    """Address of the objects of the smallest integers; 0: they aren't used."""
 
 
 @jit
@@ -92,7 +97,7 @@ def _rows_in_order(table: I64, rows: I32) -> I32:
 @jit_single
 def _ids_in_order(table: I64, rows: I32) -> Any:
     order = opened(table, _Order)
-    return listed(_in_order(order, rows), order.ids, order.are_objects != 0)
+    return listed(_in_order(order, rows), order.ids, order.are_objects != 0, order.integers)
 
 
 @jit_single
@@ -130,7 +135,10 @@ class IdLists:
         """By row."""
         self._arrival = rows.arrival
         are_objects = int(rows.ids.dtype.hasobject)
-        self._bundle = Bundle(_Order(rows.arrival, ascending, rows.ids.ctypes.data, are_objects))
+        has_many = not are_objects and len(rows.ids) >= _MANY
+        integers = integer_objects().ctypes.data if has_many else 0
+        ids = rows.ids.ctypes.data
+        self._bundle = Bundle(_Order(rows.arrival, ascending, ids, are_objects, integers))
         self.rows_in_order: Callable[[I32], I32] = self._plain_order
         """Return rows by arrival."""
         self.list: Callable[[I32], list[Id]] = self._plain_list
