@@ -4,8 +4,8 @@ A kernel that keeps the GIL returns `listed(rows, address, are_objects, integers
 a list of what an array at this address has at these rows: objects, or integers of 64 bits.
 
 Making a Python integer takes three times as long as holding one that exists. So the objects of
-0 to 65,535 are made once per process, 2.6 MB, when a set first needs them: `integers` is the address
-of all of them, or 0.
+0 to 65,535 are made once per process, 2.6 MB, when a set first needs them: `integers` is the
+address of all of them, or 0.
 """
 
 # ruff: noqa: ARG001 - an intrinsic is given the types of all its arguments, needed or not
