@@ -16,10 +16,12 @@ from rangecast.model.sets.rowstore import (
     append,
     boxes_of,
     mark_dead,
+    mention_any,
     with_room_for_deaths,
     with_source,
 )
 from rangecast.model.shapes.verification.candidates import Verifier
+from rangecast.model.shapes.verification.places import places_of
 from rangecast.model.space import Space
 from rangecast.rank.live import RankedPart
 
@@ -79,11 +81,13 @@ class Rebuilt(NamedTuple):
 def without_own_boxes(part: Part, rows: RowArrays, count: int, space: Space) -> RowArrays:
     """Return the first `count` rows without their boxes if the part has them all.
 
-    Shapes and texts are verified on the set's own boxes.
+    Shapes and texts are verified on the set's own boxes, so none of them may have any.
     """
-    index = part.index
+    index, places = part.index, places_of(space)
     is_all = part.is_whole and part.end == count
-    if not (is_all and isinstance(index, Slabs) and index.has_boxes) or Verifier.of(space):
+    if not (is_all and isinstance(index, Slabs) and index.has_boxes):
+        return rows
+    if places is not None and mention_any(rows, count, places.axes):
         return rows
     return with_source(rows, count, index)
 

@@ -67,7 +67,9 @@ def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset
     if len(rows) and rows[0] < arrays.sourced:
         assert arrays.source is not None
         lo, hi, owner = bounds_of(arrays, rows, arrays.source.dimensions)
-        box, axis = np.nonzero((lo != -np.inf) | (hi != np.inf))
+        mentioned = (lo != -np.inf) | (hi != np.inf)
+        mentioned[:, list(free)] = False
+        box, axis = np.nonzero(mentioned)
         per_box, counts = np.bincount(box, minlength=len(lo)), np.bincount(owner)
         return Terms(rows, counts, per_box, axis.astype(np.uint16), lo[box, axis], hi[box, axis])
     whole = len(rows) and rows[-1] - rows[0] == len(rows) - 1

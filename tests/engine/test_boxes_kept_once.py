@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rangecast import Engine, Number, Space
+from rangecast import Engine, Number, Point, Space, Text
 from rangecast.device.boxes import terms_of_rows
 from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
@@ -132,3 +132,112 @@ def test_a_set_takes_at_most_half_more_than_its_index() -> None:
     engine = Engine(Space(Number(name) for name in "abcd"), index="slabs")
     engine.subscribe_many(Boxes.of(lo, lo + 0.1))
     assert engine.memory <= 1.5 * engine._view.parts[0].index.memory
+
+
+WORDS = ("red", "blue", "old", "bike")
+CIRCLES = {1: "within(place, circle(1, 1, 2))", 9: "within(place, circle(9, 9, 2))"}
+
+
+class Mixed:
+    """Subscriptions of which some read a text or a place, and an oracle of their matches."""
+
+    def __init__(self, space: Space, seed: int):
+        self.dice = random.Random(seed)
+        self.engine = Engine(space, index="slabs")
+        self.plain: dict[int, tuple[int, str, int]] = {}
+        """By id: the least value, the word and the circle's centre, if any."""
+
+    def put(self, id_: int, *, verified: bool) -> None:
+        """Add or replace a subscription."""
+        least = self.dice.randrange(40)
+        word, centre = "", 0
+        if verified:
+            word, centre = self.dice.choice([("red", 0), ("", 1), ("", 9), ("bike", 9)])
+        parts = [f"a >= {least}", *([f"title contains '{word}'"] if word else [])]
+        self.engine.upsert(id_, " and ".join([*parts, *([CIRCLES[centre]] if centre else [])]))
+        self.plain[id_] = least, word, centre
+
+    def check(self) -> None:
+        """Compare all that answers events with the oracle."""
+        events: list[dict[str, Any]] = [{"a": 45}, {"a": 20, "title": "red"}, {"title": "bike"}]
+        for _ in range(12):
+            title = " ".join(self.dice.sample(WORDS, 2))
+            x, y = self.dice.choice([(1, 1), (9, 8), (5, 5)])
+            events.append({"a": self.dice.randrange(45), "title": title, "x": x, "y": y})
+        expected = [
+            sorted(id_ for id_, mine in self.plain.items() if _holds(mine, event))
+            for event in events
+        ]
+        engine = self.engine
+        assert [sorted(engine.match(event)) for event in events] == expected
+        assert [sorted(engine.match_ids(event).tolist()) for event in events] == expected
+        assert [sorted(found) for found in engine.match_each(events)] == expected
+        assert [sorted(found) for found in engine.match_many(events)] == expected
+        assert engine.count_many(events).tolist() == [len(ids) for ids in expected]
+        for event, ids in zip(events, expected, strict=True):
+            assert sorted(id_ for id_, _ in engine.rank(event, len(self.plain))) == ids
+
+
+def _holds(mine: tuple[int, str, int], event: dict[str, Any]) -> bool:
+    least, word, centre = mine
+    x, y = event.get("x", 99), event.get("y", 99)
+    is_near = not centre or (x - centre) ** 2 + (y - centre) ** 2 <= 4
+    return event.get("a", -1) >= least and word in event.get("title", "") and is_near
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_without_verified_conditions_need_no_boxes(seed: int, tmp_path: Path) -> None:
+    space = Space([Number("a"), Text("title"), Point("place")])
+    sets = [Mixed(space, seed), Mixed(space, seed + 10)]
+    for one in sets:
+        lo, hi = np.full((ROWS, len(space)), -np.inf), np.full((ROWS, len(space)), np.inf)
+        least = [one.dice.randrange(40) for _ in range(ROWS)]
+        lo[:, 0], hi[:, 0] = least, np.finfo(float).max
+        one.engine.subscribe_many(Boxes.of(lo, hi, space=space))
+        one.plain = {id_: (value, "", 0) for id_, value in enumerate(least)}
+        assert one.engine._view.rows.sourced == ROWS
+        one.check()
+    first, second = sets
+    second.put(3, verified=True)  # now the space has conditions, but not the first set
+    for one in sets:
+        one.check()
+    for step in range(ROWS, 6 * ROWS):
+        id_ = first.dice.randrange(step)
+        if first.dice.random() < 0.2:
+            first.engine.rescore(id_ if id_ in first.plain else max(first.plain), step / 7)
+        else:
+            first.put(id_, verified=step % 3 == 0)
+        if step % ROWS == 0:
+            first.check()
+            second.check()
+    first.engine.wait_for_rebuild()
+    assert first.engine.rebuild_count
+    assert not first.engine._view.rows.sourced  # some rows have conditions: boxes are kept
+    first.check()
+    for id_, (_, word, centre) in [*first.plain.items()]:
+        if word or centre:
+            first.put(id_, verified=False)
+    first.engine.wait_for_rebuild()
+    first.check()
+    engine, plain = first.engine, first.plain
+    engine.save(tmp_path / "set")
+    for copy in (pickle.loads(pickle.dumps(engine)), Engine.open(tmp_path / "set", index="slabs")):
+        first.engine, first.plain = copy, plain.copy()
+        assert copy._view.rows.sourced == len(plain)
+        first.check()
+        first.put(1, verified=True)
+        first.check()
+
+
+def test_a_device_gets_no_conditions_that_are_verified() -> None:
+    space = Space([Number("a"), Text("title")])
+    mixed = Mixed(space, 1)
+    lo, hi = np.full((ROWS, len(space)), -np.inf), np.full((ROWS, len(space)), np.inf)
+    lo[:, 0] = hi[:, 0] = np.arange(ROWS)
+    mixed.engine.subscribe_many(Boxes.of(lo, hi, space=space))
+    assert mixed.engine._view.rows.sourced == ROWS
+    mixed.engine.subscribe(ROWS, "a >= 3 and title contains 'red'")
+    rows, free = np.arange(ROWS + 1), frozenset([space.axis("title")])
+    terms = terms_of_rows(mixed.engine._view.rows, rows, free)
+    assert space.axis("title") not in terms.axis.tolist()
+    assert terms.counts.sum() == len(terms.lo)

@@ -116,6 +116,13 @@ def with_source(rows: RowArrays, count: int, source: BoxSource) -> RowArrays:
     return rows._replace(bounds=Bundle(bounds), source=source, sourced=count)
 
 
+def mention_any(rows: RowArrays, count: int, axes: Sequence[int]) -> bool:
+    """Return whether the first `count` rows, all with boxes, restrict one of these axes."""
+    bounds = rows.bounds.arrays
+    terms = bounds.first_term[bounds.first_box[count]]
+    return bool(np.isin(bounds.axis[:terms], axes).any())
+
+
 def append(
     rows: RowArrays, count: int, boxes: Boxes, arrival: I64, ids: Sequence[Any] | None = None
 ) -> RowArrays:

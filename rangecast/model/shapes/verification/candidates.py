@@ -108,8 +108,11 @@ def is_held(
     Returns 1 if it does, + 2 if a conjunction was evaluated because boxes alone did not decide.
 
     For a row with one box only its conjunctions are evaluated: candidates already lie in the box.
+    A row whose box only its index has (`RowArrays.source`) has no conjunctions.
     """
     first, last = bounds.first_box[row], bounds.first_box[row + 1]
+    if first == last:
+        return 1
     looked = 0
     for box in range(first, last):
         held = True
