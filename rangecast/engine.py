@@ -39,7 +39,7 @@ from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
-from rangecast.rank.live import Query, best_live, best_on_device
+from rangecast.rank.live import Query, best_live, best_on_device, best_one_live
 from rangecast.rank.options import Probabilities, RankOptions, ScoreFactors, probabilities_of
 from rangecast.rank.rate_limit import limited, seconds_of, time_axis
 from rangecast.rank.result import Best, Span
@@ -246,6 +246,15 @@ class Engine(LiveSet):
         The options are those of `rank_many`; the position of the event is 0.
         """
         view = self._view
+        if (
+            (relaxed is False and combine == "sum" and tolerances is None)
+            and (span is None and score_factors is None and factor_bounds is None)
+            and (probabilities is None and max_per_second is None and time_attribute is None)
+            and self._on_device is None
+        ):
+            points = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+            best = best_one_live(view, points, k, self.rank_index, self.space)
+            return ranking(best, 0, view.rows)
         weights = k, relaxed, combine, tolerances
         adjusted = span, score_factors, factor_bounds, probabilities
         options = RankOptions(*weights, *adjusted, max_per_second, time_attribute)

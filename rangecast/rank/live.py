@@ -21,23 +21,34 @@ from rangecast.kernels.arrays import F64, I32, I64, U8, has_nan, readonly
 from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import direct, jit, jit_single
 from rangecast.model.boxes import frozen
-from rangecast.model.sets.live_view import LiveView
+from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index, best_near, best_spans
 from rangecast.rank.device import NOT_ON_A_DEVICE, best_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import merge_into
-from rangecast.rank.result import TESTED, Best, Span, Work, checked, new_best, new_counters
+from rangecast.rank.result import (
+    TESTED,
+    Best,
+    Span,
+    Work,
+    check_k,
+    checked,
+    new_best,
+    new_counters,
+)
 from rangecast.rank.scores.combine import check_combine, initial_value, joined, number_of
 from rangecast.rank.scores.tolerances import NO_TOLERANCES, share_of
-from rangecast.rank.slabs.index import Slabs
+from rangecast.rank.slabs.index import Call, Slabs
 from rangecast.rank.warmup import WarmupIndex, begin
 
 _PIECE = 512
 """Events that are compared with recent rows at a time."""
 _INDEXED = 1 << 17
 """Comparisons with recent rows that take longer than to build a structure of them."""
+_UNREAD = new_counters(levels=0)
+"""Counters of work that isn't returned."""
 
 
 class Query(NamedTuple):
@@ -217,6 +228,8 @@ class _Ranked(NamedTuple):
     """The live rows that are in no part, by score, then by arrival."""
     recent_parts: dict[str | None, RankedPart]
     """Indexes over these rows, by how they combine weights."""
+    single_event: list[tuple[Call, ...]]
+    """Calls that rank one event by score, once one came: one per part, and the recent rows."""
 
     @classmethod
     def of(cls, view: LiveView[Any, RankedPart]) -> _Ranked:
@@ -227,7 +240,7 @@ class _Ranked(NamedTuple):
             recent = view.indexed + order[rows.died[new][order] > view.edit]
             died = readonly(rows.died[: len(rows.died) if view.dead else 0])
             bits, arrival = readonly(rows.dead_bits), readonly(rows.arrival)
-            view.ranked.append(cls(died, bits, arrival, readonly(recent), {}))
+            view.ranked.append(cls(died, bits, arrival, readonly(recent), {}, []))
         ranked: _Ranked = view.ranked[0]
         return ranked
 
@@ -291,11 +304,15 @@ def _best_first(part: RankedPart, liveness: Liveness, query: Query, room: int) -
     return Best(rows, scores, counts, work)
 
 
+def _settled(part: RankedPart) -> Index:
+    """Return the index of a part, or the one that it has become."""
+    index = part.structure
+    return index.interim.built or index if isinstance(index, WarmupIndex) else index
+
+
 def _add_part(part: RankedPart, ranked: _Ranked, edit: int, query: Query, best: Best) -> Work:
     """Add the top k of a part to those of others; return the work."""
-    liveness, structure = ranked.liveness(part, edit), part.structure
-    if isinstance(structure, WarmupIndex):
-        structure = structure.interim.built or structure
+    liveness, structure = ranked.liveness(part, edit), _settled(part)
     if isinstance(structure, Slabs):
         is_span = query.span is not None
         near = query.tolerances
@@ -315,6 +332,19 @@ def best_on_device(view: LiveView[Any, RankedPart], query: Query, held: DeviceSe
         return best_of(held, query.lo, min(query.k, max(1, view.count)))
 
 
+def _ranking(
+    part: IndexPart[Any, RankedPart],
+    rows: RowArrays,
+    combine: str | None,
+    index: str,
+    space: Space,
+) -> RankedPart:
+    """Return the ranking index of a part of a set, built if necessary."""
+    if combine not in part.rankings:
+        part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
+    return part.rankings[combine]
+
+
 def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:
     """Return the top k of a live set. The first query builds the index of a part.
 
@@ -324,9 +354,7 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
     room, work = min(query.k, view.count), Work()
     best = Best(*new_best(len(query.lo), 0 if view.parts else room))
     for number, part in enumerate(view.parts):
-        if combine not in part.rankings:
-            part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
-        ranking = part.rankings[combine]
+        ranking = _ranking(part, rows, combine, index, space)
         if number == 0:
             best = _best_first(ranking, ranked.liveness(ranking, view.edit), query, room)
             work = best.work
@@ -345,3 +373,42 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
     elif comparisons:
         work = work.plus(_compare_recent(view, ranked, query, best))
     return best._replace(work=work)
+
+
+def best_one_live(
+    view: LiveView[Any, RankedPart], points: F64, k: int, index: str, space: Space
+) -> Best:
+    """Return the top k of one encoded event by score, (1, d); work isn't counted.
+
+    The first call on a view prepares the calls for later ones.
+    """
+    ranked = _Ranked.of(view)
+    calls = ranked.single_event[0] if ranked.single_event else _prepared(view, ranked, index, space)
+    if calls is None:
+        return best_live(view, Query(points, points, k, None, None), index, space)
+    check_k(k)
+    best = new_best(1, min(k, view.count))
+    for kernel, first, others in calls:
+        kernel(*first, points, points, *others, *best, _UNREAD)
+    return Best(*best)
+
+
+def _prepared(
+    view: LiveView[Any, RankedPart], ranked: _Ranked, index: str, space: Space
+) -> tuple[Call, ...] | None:
+    """Return the calls that rank one event; `None` if the set has another index than `Slabs`."""
+    if view.verifier is not None:
+        return None
+    calls = list[Call]()
+    for part in view.parts:
+        ranking = _ranking(part, view.rows, None, index, space)
+        structure = _settled(ranking)
+        if not isinstance(structure, Slabs):
+            return None
+        calls.append(structure.single_event(ranked.liveness(ranking, view.edit), ranked.arrival))
+    if len(ranked.recent):
+        recent = view.rows.bounds.table, ranked.recent, ranked.arrival
+        how = False, number_of("sum"), NO_TOLERANCES, view.rows.scores[:, None]
+        calls.append((_add_recent_entry(), (*recent, *how), ()))
+    ranked.single_event[:] = [tuple(calls)]
+    return ranked.single_event[0]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,8 @@ from rangecast.rank.slabs.layout import lay_out
 from rangecast.rank.slabs.lists import CellResolution
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 
+Call = tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...]]
+"""Kernel for one event, with its arguments before `above` and `below` and before the top k."""
 _FINENESS = CellResolution()
 _NO_FLOOR = np.array([-np.inf])
 
@@ -127,6 +130,10 @@ class Slabs:
             add = _add_one() if len(above) == 1 else add_exact
             add(self.layout.table, above, below, is_span, *others)
         return Work.of(counters)
+
+    def single_event(self, liveness: Liveness, arrival: I64) -> Call:
+        """Return how the top k of one event is merged into the one of other rows, as in `add`."""
+        return _add_one(), (self.layout.table,), (False, *liveness, arrival)
 
     def _exact(self, above: F64, below: F64, k: int, liveness: Liveness, *, is_span: bool) -> Best:
         rows, scores, counts = new_best(len(above), min(k, self.rows))
