@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from rangecast.errors import RejectedRowError
+from rangecast.errors import RejectedRowError, UsageError
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 from rangecast.spark import (
@@ -178,11 +178,12 @@ def second(session, folder: Path) -> None:
     rows = session.createDataFrame([(name, *some) for name, some in BOUNDS.items()])
     boxes = rows.toDF("id", "price_lo", "price_hi")
     sinks = [Callback(lambda found, batch: here.extend(found.collect()))]
-    run_stream(
-        files_of(folder / "events").read(session, space, [], stream=True),
-        [MatchStep(FixedSet(boxes, space), sinks, output="arrays")],
-        checkpoint=folder / "callback",
-    )
+    events = files_of(folder / "events").read(session, space, [], stream=True)
+    set_ = FixedSet(boxes, space)
+    callback = folder / "callback"
+    run_stream(events, [MatchStep(set_, sinks, output="arrays")], checkpoint=callback)
+    with pytest.raises(UsageError, match="its batches have the columns event string, subscriptio"):
+        run_stream(events, [MatchStep(set_, sinks)], checkpoint=callback)
     found = {row["event"]: sorted(row["subscriptions"]) for row in here}
     assert found == {name: holding(price) for name, price in (EVENTS | LATER).items()}
 

@@ -53,6 +53,7 @@ from rangecast.spark.stream.sinks.base import (
     lies_inside,
     no_commit,
 )
+from rangecast.spark.stream.sinks.shapes import OutputShapes, outputs
 from rangecast.spark.stream.sinks.written import REPORT, AnswerWriter, collected
 from rangecast.spark.stream.steps import AnswerStep, FilterStep, is_good
 
@@ -112,9 +113,12 @@ class BatchRunner:
     _stream: str | None = field(default=None, init=False)
     _rejected_edits: int = field(default=0, init=False)
     _passing: PassThroughQuery | None = field(default=None, init=False)
+    _shapes: OutputShapes | None = field(default=None, init=False)
 
-    def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Check columns, sinks and sets before anything runs."""
+    def check(
+        self, session: SparkSession, events: DataFrame, checkpoint: str | None = None
+    ) -> None:
+        """Check columns, sinks and sets before anything runs; a batch job has no checkpoint."""
         names = [sink.name for sink in self._all_sinks() if sink.promise == "exactly once"]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -134,13 +138,18 @@ class BatchRunner:
             for set_ in self._sets():
                 if isinstance(set_.base, FixedSet):
                     set_.base.read_once(self.closing)
+        written = []
         for step in self.steps:
             self.closing.callback(step.release)
-            ready, _ = step.ready(session, step.subscriptions.latest())
+            ready, rows = step.ready(session, step.subscriptions.latest())
             answers = self._query(step, events).schema(ready, step.settings)
             columns = _columns(step.columns(answers))
             for sink in step.sinks:
                 sink.check_columns(columns)
+            written.append((step.name, step.sinks, columns, rows))
+        if checkpoint is not None:
+            self._shapes = OutputShapes(session, checkpoint)
+            self._shapes.check(outputs(written))
 
     def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
         """Answer a batch and write it to every sink that lacks it."""
@@ -166,6 +175,8 @@ class BatchRunner:
             counts = {name: parts[0].counts[name] for name in ("events", "rejected")}
             with job_name(events.sparkSession, f"batch {number}, rejected rows"):
                 commit_rejected = self._write_rejected(events, parts[0].batch, counts["rejected"])
+            if self._shapes is not None:
+                self._shapes.record(outputs(part.written for part in parts))
             commits = [(part, commit) for part in parts for commit in part.write_rest()]
         self.watch("staged")
         if counts["rejected"]:
@@ -301,6 +312,12 @@ class _Part:
     @property
     def name(self) -> str:
         return self.step.name
+
+    @property
+    def written(self) -> tuple[str, Sequence[Sink], StructType, int]:
+        """Step, sinks and columns of the rows that are left to write; number of subscriptions."""
+        columns = StructType() if self.found is None else _columns(self.found.schema)
+        return self.name, self.rest, columns, self.batch.subscriptions
 
     def write_rest(self) -> list[Commit]:
         """Write to the sinks that take a DataFrame; return what commits each sink."""

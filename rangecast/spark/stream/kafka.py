@@ -118,6 +118,9 @@ class Topic(Sink):
         reject_types(columns, UNWRITABLE, self.name)
         reject_map_keys(columns, self.name)
 
+    def shape(self, columns: StructType) -> str:
+        return f"{super().shape(columns)}; key {self._key}"
+
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         messages = messages_of_rows(rows, self._key, batch)
         messages.write.format("kafka").options(**self._options).save()

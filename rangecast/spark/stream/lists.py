@@ -34,6 +34,7 @@ from rangecast.spark.steps.notify.step import TopKLists
 from rangecast.spark.stream.batch import BatchOutcome, Unread, lag, unknown
 from rangecast.spark.stream.pipeline.settings import NotifyStep
 from rangecast.spark.stream.sinks.base import Batch, FileSink, Sink
+from rangecast.spark.stream.sinks.shapes import Output, OutputShapes, outputs
 from rangecast.store.commits import BATCH_JOB
 
 _OWNER = "stream.json"
@@ -58,9 +59,13 @@ class NotifyRunner:
         self._report = report
         self._lists: TopKLists | None = None
         self._stream: str | None = None
+        self._outputs: list[Output] = []
+        self._shapes: OutputShapes | None = None
 
-    def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Check columns, sinks and lists before anything runs."""
+    def check(
+        self, session: SparkSession, events: DataFrame, checkpoint: str | None = None
+    ) -> None:
+        """Check columns, sinks and lists before anything runs; a batch job has no checkpoint."""
         require_columns(events, ("id", "seq", "value"), "updates")
         for sink in self._all_sinks():
             sink.check(session)
@@ -69,6 +74,10 @@ class NotifyRunner:
         columns = from_arrow_schema(messages.append(pa.field("arrival", pa.int64())))
         for sink in self._sinks:
             sink.check_columns(columns)
+        self._outputs = outputs([(self._name, self._sinks, columns, 0)])
+        if checkpoint is not None:
+            self._shapes = OutputShapes(session, checkpoint)
+            self._shapes.check(self._outputs)
         self._lists = self.closing.enter_context(self._opened(session, kind))
 
     def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
@@ -95,6 +104,8 @@ class NotifyRunner:
             updates = len(changes)
         messages = lists.messages(batch)
         sent = messages.count()
+        if self._shapes is not None:
+            self._shapes.record(self._outputs)
         for commit in [sink.write(messages, facts) for sink in waiting]:
             commit({"rows": sent})
         self._report(

@@ -76,8 +76,10 @@ class Runner(Protocol):
     closing: ExitStack
     """Left when there are no more batches."""
 
-    def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Check the stream before anything runs."""
+    def check(
+        self, session: SparkSession, events: DataFrame, checkpoint: str | None = None
+    ) -> None:
+        """Check the stream before anything runs; a batch job has no checkpoint."""
 
     def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
         """Answer a batch."""
@@ -146,7 +148,7 @@ def run_all(flows: Sequence[EventStream], trigger: str, drains: Sequence[EditStr
                     "a stream requires a streaming DataFrame, as from session.readStream"
                 )
             closing.enter_context(flow.runner.closing)
-            flow.runner.check(flow.events.sparkSession, flow.events)
+            flow.runner.check(flow.events.sparkSession, flow.events, flow.checkpoint)
         for drain in drains:
             drain()
         queries: list[StreamingQuery | ClientQuery] = []

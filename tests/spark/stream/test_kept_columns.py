@@ -3,6 +3,7 @@
 import json
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -172,6 +173,47 @@ def test_two_streams_that_begin_a_table_together_dont_mix_their_rows(spark, tmp_
     table = DeltaTable(path).to_pyarrow_table()
     assert table.num_rows == 6
     assert table.schema.field("kind").type == pa.string()
+
+
+def test_a_commit_that_another_one_overtakes_is_checked_again(spark, tmp_path):
+    """Each `between` is committed after this stream looked at the table, before its own commit."""
+
+    class Overtaken(Delta):
+        between: ClassVar[list] = []
+
+        def _reject_others(self, table, commits):
+            super()._reject_others(table, commits)
+            if self.between:
+                self.between.pop()()
+
+    def opened(sink, stream):
+        sink.open(stream, closing)
+        return sink
+
+    path = tmp_path / "out"
+    rows = rows_with(spark, kind="'x'")
+    with ExitStack() as closing:
+        first, other = opened(Overtaken(path), "one"), opened(Delta(path), "two")
+        commits = [sink.write(rows, Batch("", 0, 1, 1)) for sink in (first, other)]
+        first.between = [lambda: commits[1]({"rows": 2})]
+        with pytest.raises(UsageError, match="the batches of another stream, two; this one is one"):
+            commits[0]({"rows": 2})
+        assert [row["event"] for row in delta_rows(path)] == [0, 1]
+        zombie = opened(Delta(path), "two")  # of the same checkpoint
+        second = opened(Overtaken(path), "two")
+        again = [sink.write(rows, Batch("", 1, 1, 1)) for sink in (second, zombie)]
+        second.between = [lambda: again[1]({"rows": 2})]
+        again[0]({"rows": 2})
+        assert len(delta_rows(path)) == 4, "a batch went in twice"
+        last = second.write(rows, Batch("", 2, 1, 1))
+        second.between = [DeltaTable(path).optimize.compact] * 2  # is no stream
+        last({"rows": 2})
+        assert len(delta_rows(path)) == 6
+        late = second.write(rows, Batch("", 3, 1, 1))
+        rule = {"small": "event < 9"}
+        second.between = [lambda: DeltaTable(path).alter.add_constraint(rule)]
+        with pytest.raises(UsageError, match="the CHECK constraint small"):
+            late({"rows": 2})
 
 
 def test_a_sink_inside_of_another_one_is_rejected(spark, tmp_path):

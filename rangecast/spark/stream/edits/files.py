@@ -48,7 +48,9 @@ class EditsRunner:
         for folder in self._folders:
             folder.mkdir(parents=True, exist_ok=True)
 
-    def check(self, session: SparkSession, events: DataFrame) -> None:
+    def check(
+        self, session: SparkSession, events: DataFrame, checkpoint: str | None = None
+    ) -> None:
         """Check the columns of edits before anything runs."""
         require_columns(events, ("id", "op", "filter"), "edits")
         if self._rejected_sink is not None:

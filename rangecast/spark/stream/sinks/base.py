@@ -37,7 +37,7 @@ from rangecast.spark.stream.sinks.written import (
 )
 from rangecast.store.commits import CommittedFolder
 
-_IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
+ID_TYPES = {"subscription": "{}", "subscriptions": "array<{}>"}
 """The columns with ids of subscriptions, and their types by that of an id."""
 MOMENTS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -85,6 +85,17 @@ class Sink(ABC):
     def check_columns(self, columns: StructType) -> None:  # noqa: B027
         """Raise an error if rows of these columns can't be written; called before anything runs."""
 
+    def shape(self, columns: StructType) -> str | None:
+        """Return the shape of rows, which a restart can't change; `None`: the sink holds its own.
+
+        `<id>` stands for the type of the ids of subscriptions.
+        """
+        kinds = {name: kind.format("<id>") for name, kind in ID_TYPES.items()}
+        return ", ".join(
+            f"{column.name} {kinds.get(column.name, column.dataType.simpleString())}"
+            for column in columns
+        )
+
     def open(self, stream: str, closing: ExitStack) -> None:  # noqa: B027
         """Prepare for the batches of a stream; `closing` takes what must be closed at its end."""
 
@@ -101,6 +112,9 @@ class FileSink(Sink):
     """A sink of Parquet files that the workers write; no reader sees them before the commit."""
 
     promise = "exactly once"
+
+    def shape(self, columns: StructType) -> None:
+        return None
 
     @abstractmethod
     def target(self, columns: StructType, batch: Batch) -> Target:
@@ -150,6 +164,9 @@ class _Batches(Sink):
         reject_types(columns, UNWRITABLE, self.name)
         reject_case_variants(columns.names, self.name)
         check_partitions(columns, self._partition_by, self.name)
+
+    def shape(self, columns: StructType) -> None:
+        return None
 
     def has(self, number: int) -> bool:
         return self._batches.is_committed(number)
@@ -288,7 +305,7 @@ def with_ids(
     """
     fields = []
     for field in columns:
-        kind, form = field.dataType, _IDS.get(field.name)
+        kind, form = field.dataType, ID_TYPES.get(field.name)
         if form is not None:
             whole = kind.simpleString() == form.format("bigint") and batch.subscriptions > 0
             answers = settled("bigint" if whole else "string")
@@ -332,6 +349,9 @@ class CatalogTable(Sink):
         self.name = catalog
         self._format = format
         self._mode = "overwrite" if flag("replace", replace) else "append"
+
+    def shape(self, columns: StructType) -> None:
+        return None
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         writer = rows.write.mode(self._mode)

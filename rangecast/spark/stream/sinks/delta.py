@@ -41,11 +41,11 @@ from rangecast.spark.stream.sinks.written import LocalFolder, Target, WrittenFil
 from rangecast.store.commits import BATCH_JOB
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
 
 
 _LOOKED_AT = 100
-"""Commits of a table that show which streams write to it."""
+"""Commits of a table that show a new stream which others write to it."""
 
 
 class StoredTable(NamedTuple):
@@ -153,8 +153,10 @@ class Delta(FileSink):
 
     def has(self, number: int) -> bool:
         with self._errors():
-            table = self._table()
-            last = None if table is None else table.transaction_version(self._stream)
+            return self._is_in(self._table(), number)
+
+    def _is_in(self, table: DeltaTable | None, number: int) -> bool:
+        last = None if table is None else table.transaction_version(self._stream)
         return last is not None and last >= number
 
     def target(self, columns: StructType, batch: Batch) -> Target:
@@ -215,22 +217,57 @@ class Delta(FileSink):
             facts = {"stream": self._stream, "batch": batch.number, "set_version": batch.version}
             about = CommitProperties(
                 custom_metadata={key: str(value) for key, value in (facts | counts).items()},
+                max_commit_retries=0,
                 app_transactions=[Transaction(self._stream, batch.number)],
             )
             with self._errors():
-                table = self._table()
-                assert table is not None
-                self._reject_others(table, min(int(table.version()) - self._seen, _LOOKED_AT))
-                table.create_write_transaction(
-                    added,
-                    "overwrite" if self._replace else "append",
-                    arrow_schema(target.columns),
-                    list(target.partition_by) or None,
-                    commit_properties=about,
-                )
-                self._seen = int(table.version())
+                while not self._commit_once(target, added, about, batch.number):
+                    pass
 
         return commit
+
+    def _commit_once(
+        self, target: Target, added: Sequence[Any], about: CommitProperties, number: int
+    ) -> bool:
+        """Commit to the version of the table that was checked; return whether it is done.
+
+        The log takes one commit per version. If another one came first, delta-rs would try the next
+        version: it knows no streams, so that the table is checked once more before.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._table()
+        assert table is not None
+        if self._is_in(table, number):  # by another run of this stream
+            return True
+        version = int(table.version())
+        self._reject_others(table, version - self._seen)
+        self._reject_altered(table, target)
+        self._seen = version
+        try:
+            table.create_write_transaction(
+                list(added),
+                "overwrite" if self._replace else "append",
+                arrow_schema(target.columns),
+                list(target.partition_by) or None,
+                commit_properties=about,
+            )
+        except CommitFailedError:
+            newest = self._table()
+            if newest is None or newest.version() == version:
+                raise
+            return False
+        return True
+
+    def _reject_altered(self, table: DeltaTable, target: Target) -> None:
+        """Reject a table that asks for other rows than those that were written for it."""
+        rules = TableRules.of(table, self.name, replace=self._replace)
+        rules.check(target.columns, self.name)
+        if (rules.partition_by, rules.not_null) != (target.partition_by, target.not_null):
+            raise UsageError(
+                f"{self.name}: the table's partitions or NOT NULL columns were changed while a "
+                "batch was written\n  hint: start the stream again"
+            )
 
     def _flush(self, files: Sequence[WrittenFile]) -> None:
         """Flush the workers' files to disk; raise an error for a file that is on another host."""
