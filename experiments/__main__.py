@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.option_groups import App, EngineOptions, Said
+from rangecast.cli.shared.option_groups import App, EngineOptions, OutputOptions
 
 app = App(
     name="experiments",
@@ -55,7 +55,7 @@ def run(
         typer.Argument(metavar="NAME", help="Experiments, papers (vcr or 002), or all."),
     ],
     on: EngineOptions,
-    options: Said,
+    options: OutputOptions,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes: minutes for all, instead of hours.")
     ] = False,

@@ -1,4 +1,4 @@
-"""What makes Spark know `format("rangecast")`: it looks for packages named like this one."""
+"""Data source entry point: Spark imports `pyspark_rangecast` for `format("rangecast")`."""
 
 from rangecast.spark.source import SubscriptionsSource as DefaultSource
 

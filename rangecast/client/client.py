@@ -162,8 +162,8 @@ class Client(Calls):
 
         track   a track rule: transitions come instead of events
 
-        The server stores nothing: `with client.watch("price < 20") as events: ...`. To miss
-        nothing over a reconnect, use a consumer.
+        The server stores nothing: `with client.watch("price < 20") as events: ...`. To receive
+        every event across reconnects, use a consumer.
         """
         rule = encoded_track_rule(track)
         return Watch(self.url, self._headers, self._tls, self._named_space(), str(filter), rule)

@@ -53,7 +53,7 @@ def _listed(rule: Any) -> tuple[Any, Any] | None:
 def write(subscriptions: Any, space: Space) -> ExportResult:
     """Convert subscriptions to event patterns, by id, as JSON.
 
-    subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
+    subscriptions    as for `Engine.subscribe_many`: a file, a table or a list of dicts
     """
     return export(
         subscriptions,

@@ -70,7 +70,9 @@ def read(
     features = data.get("features") if isinstance(data, Mapping) else None
     if not isinstance(features, list):
         raise unknown_shape(data, _EXPECTED)
-    ids, shared = _ids(features) if id_property is None else (_given_ids(features, id_property), [])
+    ids, shared = (
+        _ids(features) if id_property is None else (_property_ids(features, id_property), [])
+    )
     named = iter(ids)
     rules = rules_listed(
         features, lambda document: _identified(document, next(named)), _EXPECTED, "features"
@@ -86,8 +88,8 @@ def read(
     return imported
 
 
-def _given_ids(features: Sequence[Any], name: str) -> list[Any]:
-    """Return the id property of each feature, `None` where it is missing."""
+def _property_ids(features: Sequence[Any], name: str) -> list[Any]:
+    """Return the id property of each feature; `None` if it is no integer or non-empty string."""
     listed = []
     for feature in features:
         properties = feature.get("properties") if isinstance(feature, Mapping) else None
@@ -196,7 +198,7 @@ def _circle(geometry: Any, properties: Mapping[str, Any], location: Location) ->
 
 
 def rule_of_geometry(geometry: Any, location: Location) -> Rule:
-    """Return the rule of a geometry."""
+    """Convert a geometry to the rule of a location: inside a shape, or at a point."""
     parts: list[Rule] = []
     for shape in _shapes(geometry):
         if "Point" in shape["type"]:

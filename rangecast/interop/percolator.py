@@ -80,7 +80,7 @@ _WITHOUT_COUNTERPART = {
 """Common queries that can't be imported, the reasons, and alternatives."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)?)?")
 """Whole dates, or moments to the second or millisecond."""
-_NO_MEANING = ("boost", "_name")
+_IGNORED_KEYS = ("boost", "_name")
 """Keys without effect on the answer."""
 _EXPECTED = (
     'give {"id": query, ...}, or the answer of a search: {"hits": {"hits": [{"_id": ..., '
@@ -91,11 +91,11 @@ _EXPECTED = (
 def read(source: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
     """Import percolator queries.
 
-    given    a JSON file or its data: queries by id, or the answer of a search, with the query of
+    source   a JSON file or its data: queries by id, or the answer of a search, with the query of
              each document in its field `query`
-    space    the types of the fields; without it they follow from what the queries compare with
+    space    the types of the fields; without it, they are inferred from the queries
 
-    Fields of texts are taken as keywords: the whole text is compared, in its letters. `match` and
+    Fields of texts are taken as keywords: the whole text is compared, case-sensitively. `match` and
     `match_phrase` compare words, as `words(...)` of a filter does; on a field that the space
     declares as a category, they compare the whole value. Fields of geo queries are locations, with
     the coordinates `<field>.lon` and `<field>.lat`.
@@ -135,9 +135,9 @@ def _rule(query: Any, path: str) -> Rule:
         return AllOf(()) if kind == "match_all" else AnyOf(())
     if not isinstance(body, Mapping):
         raise UnsupportedRuleError(path, f"takes an object; given: {abbreviate(body)}")
-    body = {key: value for key, value in body.items() if key not in _NO_MEANING}
+    body = {key: value for key, value in body.items() if key not in _IGNORED_KEYS}
     if kind in _PLACES:
-        return _place(kind, body, path)
+        return _geo_test(kind, body, path)
     if kind == "constant_score":
         _, inner = _single_item(body, path, "constant_score takes a filter", "filter")
         return _rule(inner, f"{path}.filter")
@@ -156,16 +156,16 @@ def _rule(query: Any, path: str) -> Rule:
     return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, path)
 
 
-def _single_item(value: Any, path: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
+def _single_item(value: Any, path: str, expected: str, key: str | None = None) -> tuple[str, Any]:
     """Return the one key of an object and its value."""
     if isinstance(value, Mapping) and len(value) == 1 and key in (None, *value):
         return next(iter(value.items()))
-    raise UnsupportedRuleError(path, f"{wanted}; given: {abbreviate(value)}")
+    raise UnsupportedRuleError(path, f"{expected}; given: {abbreviate(value)}")
 
 
 def _bool(body: Any, path: str) -> Rule:
     clauses = ("must", "filter", "should", "must_not")
-    known = (*clauses, "minimum_should_match", *_NO_MEANING)
+    known = (*clauses, "minimum_should_match", *_IGNORED_KEYS)
     if not isinstance(body, Mapping):
         raise UnsupportedRuleError(path, f"takes an object; given: {abbreviate(body)}")
     for key in body:
@@ -194,7 +194,7 @@ def _bool(body: Any, path: str) -> Rule:
 
 def _term(name: str, wanted: Any, path: str) -> Test:
     if isinstance(wanted, Mapping):
-        wanted = {key: value for key, value in wanted.items() if key not in _NO_MEANING}
+        wanted = {key: value for key, value in wanted.items() if key not in _IGNORED_KEYS}
         _, wanted = _single_item(wanted, path, "term takes a value", "value")
     return _terms(name, [wanted], path)
 
@@ -211,7 +211,7 @@ def _terms(name: str, wanted: Any, path: str) -> Test:
 def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
     """Return the test of a prefix or of a pattern with * and ?, where \\ escapes a character."""
     if isinstance(wanted, Mapping):
-        ignored = (*_NO_MEANING, "rewrite")
+        ignored = (*_IGNORED_KEYS, "rewrite")
         wanted = {key: value for key, value in wanted.items() if key not in ignored}
         if wanted.pop("case_insensitive", False):
             reason = "case_insensitive folds only ASCII letters there, but all letters here"
@@ -239,10 +239,10 @@ def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
 
 
 def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
-    """Return the test of words: of one of them, of all of them, or of all in a row."""
+    """Return the test of a `match` or `match_phrase` query: any word, all words, or a phrase."""
     operator = "or"
     if isinstance(wanted, Mapping):
-        wanted = {key: value for key, value in wanted.items() if key not in _NO_MEANING}
+        wanted = {key: value for key, value in wanted.items() if key not in _IGNORED_KEYS}
         if kind == "match":
             operator = str(wanted.pop("operator", operator)).lower()
         elif wanted.get("slop") == 0:
@@ -263,8 +263,8 @@ def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
     return Test(name, path, "text", words=lambda text: text == exact, patterns=(pattern,))
 
 
-def _place(kind: str, body: dict[str, Any], path: str) -> Test:
-    """Return the test of a geo query; its field is the key that is no option."""
+def _geo_test(kind: str, body: dict[str, Any], path: str) -> Test:
+    """Return the test of a geo query; the field is its one key that is not an option."""
     distance = body.pop("distance", None) if kind == "geo_distance" else None
     for key, only in _DEFAULTS.items():
         option = body.pop(key, only)
@@ -389,7 +389,7 @@ def _range(name: str, wanted: Any, path: str) -> Test:
     bounds = []
     kinds = set()
     for key, value in wanted.items():
-        if key in _NO_MEANING or (key in _SIGNS and value is None):
+        if key in _IGNORED_KEYS or (key in _SIGNS and value is None):
             continue
         if key not in _SIGNS:
             reason = f"{key!r} changes what is compared: {did_you_mean(key, [*_SIGNS])}"

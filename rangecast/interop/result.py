@@ -274,7 +274,7 @@ class _Attributes:
         return Space(attributes) if attributes else None
 
     def notes(self) -> list[str]:
-        """Return notes about inferred types."""
+        """Return notes on case folding and on inferred types."""
         folded = [
             f"{name!r} is compared with full Unicode case folding, where ß equals ss"
             for name in self._folded
@@ -326,7 +326,7 @@ def _loaded(text: str) -> Any:
 
 
 def load_json(value: Any, what: str) -> Any:
-    """Return the data of a JSON file; data that isn't a path is returned as it is.
+    """Parse a JSON file; a value that isn't a path is returned unchanged.
 
     An object with a repeated key is `RepeatedKeys`. Bytes that aren't UTF-8 become lone
     surrogates: the rule that has them is rejected.

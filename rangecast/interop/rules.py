@@ -55,14 +55,14 @@ class Test:
 
 @dataclass(frozen=True)
 class AllOf:
-    """All parts match; without parts, always."""
+    """Conjunction: matches if all parts match; without parts, always."""
 
     parts: tuple[Rule, ...]
 
 
 @dataclass(frozen=True)
 class AnyOf:
-    """Some part matches; without parts, never."""
+    """Disjunction: matches if at least one part matches; without parts, never."""
 
     parts: tuple[Rule, ...]
 

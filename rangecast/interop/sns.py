@@ -71,7 +71,7 @@ def _rule(attributes: Mapping[str, Any]) -> Rule:
 def write(subscriptions: Any, space: Space) -> ExportResult:
     """Convert subscriptions to filter policies, by id, as JSON.
 
-    subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
+    subscriptions    as for `Engine.subscribe_many`: a file, a table or a list of dicts
 
     A name with a dot becomes a nested field, which needs the scope MessageBody.
     """

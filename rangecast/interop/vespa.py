@@ -123,13 +123,13 @@ class _PredicateParser:
         return AnyOf(tuple(parts))
 
     def all(self, depth: int) -> Rule:
-        parts = [self.one(depth)]
+        parts = [self.term(depth)]
         while self.is_keyword("and"):
             self.take()
-            parts.append(self.one(depth))
+            parts.append(self.term(depth))
         return AllOf(tuple(parts))
 
-    def one(self, depth: int) -> Rule:
+    def term(self, depth: int) -> Rule:
         inverse = self.is_keyword("not")
         if inverse:
             self.take()

@@ -75,7 +75,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Region:
-    """Counts over two attributes, (y, x); the edges of the cells ascend."""
+    """Histograms of events and matches over two attributes, (y, x); the cell edges ascend."""
 
     x: str
     y: str

@@ -117,7 +117,7 @@ def unwanted_by_value(group: Group) -> Svg:
 
 
 def density(region: Region, values: AnyArray, label: str, colour: int) -> Svg:
-    """Return a map of counts over two attributes, on a logarithmic scale, clear where empty."""
+    """Plot a log-scaled heat map of counts over two attributes; empty cells are transparent."""
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 
     svg = Svg(f"Map of {label} over {region.x} and {region.y}")
@@ -194,7 +194,7 @@ def _changes(axes: Any, stream: Sequence[MicroBatch]) -> None:
 
 
 def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
-    """Return the events per second of each micro-batch."""
+    """Return a bar chart of the events per second of each micro-batch."""
     svg = Svg("Events per second by micro-batch")
     rates = [row.events / max(row.seconds, 1e-9) for row in stream]
     with plot(svg, title="", x="micro-batch", y="events a second", size=_THIRD) as axes:

@@ -92,8 +92,8 @@ class _Edges(NamedTuple):
     owner: I64
     """Row of the subscription."""
 
-    def some(self, wanted: Bool | I64) -> _Edges:
-        return _Edges(self.ends[wanted], self.owner[wanted])
+    def select(self, mask: Bool | I64) -> _Edges:
+        return _Edges(self.ends[mask], self.owner[mask])
 
 
 def check_partition(boxes: Boxes, space: Space) -> PartitionReport:
@@ -110,7 +110,7 @@ def check_partition(boxes: Boxes, space: Space) -> PartitionReport:
     left = _without_twins(_cut(left, cuts), ids, faults)
     is_clean = _overlaps(left, edges, ids, faults, _inside(boxes, space, place, edges))
     _near_corners(left, ids, faults)
-    gaps = _gaps(left.some(is_clean), ids, faults)
+    gaps = _gaps(left.select(is_clean), ids, faults)
     faults = sorted(dict.fromkeys(faults), key=lambda fault: KINDS.index(fault.kind))
     return PartitionReport(polygons, len(edges.ends), faults, rings, gaps)
 
@@ -180,7 +180,7 @@ def _without_twins(edges: _Edges, ids: list[Any], faults: list[Fault]) -> _Edges
     alone = (ahead[group] == 0) | (back[group] == 0)
     first = np.zeros(len(ends), np.bool_)
     first[np.unique(np.column_stack([group, forward]), axis=0, return_index=True)[1]] = True
-    return edges.some(alone & first)
+    return edges.select(alone & first)
 
 
 @jit
@@ -197,7 +197,7 @@ def _cuts(
     edges: _Edges, ids: list[Any], faults: list[Fault]
 ) -> dict[int, list[tuple[float, float]]]:
     """Return the corners that lie on each edge."""
-    points, who = _corners(edges)
+    points, owners = _corners(edges)
     low = np.minimum(edges.ends[:, :2], edges.ends[:, 2:])
     high = np.maximum(edges.ends[:, :2], edges.ends[:, 2:])
     if not len(points):
@@ -211,7 +211,7 @@ def _cuts(
     for e, p in zip(edge[cut].tolist(), point[cut].tolist(), strict=True):
         x, y = points[p].tolist()
         cuts[e].append((x, y))
-        names = dict.fromkeys([ids[edges.owner[e]], *(ids[owner] for owner in who[p])])
+        names = dict.fromkeys([ids[edges.owner[e]], *(ids[owner] for owner in owners[p])])
         faults.append(Fault("T-junction", x, y, tuple(names)))
     return cuts
 
@@ -222,12 +222,12 @@ def _corners(edges: _Edges) -> tuple[F64, list[list[int]]]:
         return np.empty((0, 2)), []
     both = np.concatenate([edges.ends[:, :2], edges.ends[:, 2:]])
     points, number = np.unique(both, axis=0, return_inverse=True)
-    who: list[list[int]] = [[] for _ in points]
+    owners_at: list[list[int]] = [[] for _ in points]
     owners = [*edges.owner.tolist(), *edges.owner.tolist()]
     for corner, owner in zip(number.reshape(-1).tolist(), owners, strict=True):
-        if owner not in who[corner]:
-            who[corner].append(owner)
-    return points, who
+        if owner not in owners_at[corner]:
+            owners_at[corner].append(owner)
+    return points, owners_at
 
 
 def _cut(edges: _Edges, cuts: dict[int, list[tuple[float, float]]]) -> _Edges:
@@ -288,7 +288,7 @@ def _inside(
         words = [place.literal(word) for word in np.unique(part[part > -np.inf]).tolist()]
         if words:
             engine.subscribe(id_, " or ".join(words))
-    points, who = _corners(edges)
+    points, owners = _corners(edges)
     x, y = (axis.name for axis in place.coordinates)
     shift = 360.0 * place.earth
     events = [
@@ -299,7 +299,7 @@ def _inside(
     if events:
         matches = engine.match_many(events)
         for number, (px, py) in enumerate(points.tolist()):
-            inside += [(px, py, id_, who[number]) for id_ in matches[number]]
+            inside += [(px, py, id_, owners[number]) for id_ in matches[number]]
     return inside
 
 
@@ -349,7 +349,7 @@ def _crossing_point(first: list[float], second: list[float]) -> tuple[float, flo
 
 
 def _near_corners(edges: _Edges, ids: list[Any], faults: list[Fault]) -> None:
-    points, who = _corners(edges)
+    points, owners = _corners(edges)
     if not len(points):
         return
     reach = _NEAR * float((points.max(axis=0) - points.min(axis=0)).max())
@@ -359,7 +359,7 @@ def _near_corners(edges: _Edges, ids: list[Any], faults: list[Fault]) -> None:
             if points[other, 0] - points[corner, 0] > reach:
                 break
             apart = math.dist(points[corner], points[other])
-            names = dict.fromkeys(ids[owner] for owner in [*who[corner], *who[other]])
+            names = dict.fromkeys(ids[owner] for owner in [*owners[corner], *owners[other]])
             if 0 < apart <= reach and len(names) > 1:
                 x, y = points[corner].tolist()
                 faults.append(Fault("near corners", x, y, tuple(names), apart))

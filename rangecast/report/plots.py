@@ -41,7 +41,7 @@ _INK, _LINE = "#010203", "#040506"
 _PAGE_COLOURS = {
     _INK: "var(--ink)",
     _LINE: "var(--line)",
-    **{colour: f"var(--c{place})" for place, colour in enumerate(COLOURS)},
+    **{colour: f"var(--c{index})" for index, colour in enumerate(COLOURS)},
 }
 _PAGE_STYLE: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
@@ -68,7 +68,7 @@ class Svg:
 
 
 def need_matplotlib() -> None:
-    """Raise early if matplotlib is missing: before hours of work rather than after."""
+    """Raise `UsageError` if matplotlib isn't installed, before a long computation starts."""
     if find_spec("matplotlib") is None:
         raise UsageError("a plot needs matplotlib; hint: pip install 'rangecast[report]'")
 

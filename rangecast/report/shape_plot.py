@@ -18,9 +18,9 @@ from rangecast.model.shapes.words import literals_of
 from rangecast.report.plots import COLOURS, plot
 
 _STEPS = 180
-"""Corners of a circle as it is drawn."""
+"""Number of corners of a drawn circle."""
 _FAR = 1e140
-"""Bounds beyond are no bounds: what lies outside of a shape has such boxes, which aren't drawn."""
+"""Bounds beyond are no bounds: the outside of a shape has such boxes, which aren't drawn."""
 
 
 def draw_filter(wanted: Filter, path: Path) -> None:

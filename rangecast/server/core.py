@@ -17,7 +17,7 @@ from rangecast.device_copy import DeviceCopies
 from rangecast.errors import FileError, SnapshotError
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.io.durable import try_lock
-from rangecast.server.delivery.hub import Hub, PullListeners
+from rangecast.server.delivery.listeners import Hub, PullListeners
 from rangecast.server.delivery.messages import Gap
 from rangecast.server.encoding import EncodedEvents, encoded, without_long_events
 from rangecast.server.log.base import Draft, Log, LogError, MemoryLog, Unit
@@ -252,7 +252,7 @@ class Core:
             self.log.append([Draft(unit.kind, unit.length, unit.at, unit.body)])
             try:
                 self._apply_unit(unit)
-            except BaseException as error:  # what is in memory isn't what the log says
+            except BaseException as error:  # memory and log have diverged
                 self.pipeline.fail(error)
                 raise
             self.pipeline.advance(unit.last)

@@ -19,7 +19,7 @@ MAX_DEPTH = 64
 _TOO_DEEP = "JSON is nested deeper than {} levels"
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{\]}]', re.DOTALL)
-_NO_BRACKETS = bytes(one for one in range(256) if one not in b"[]{}")
+_NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 _SHORT = 2 * MAX_DEPTH
 """Bytes that `MAX_DEPTH` levels take at least, so that shorter texts need no look."""
 _FEW = 8

@@ -81,32 +81,32 @@ def _lines(unit: Unit, *, with_secrets: bool) -> Iterator[tuple[int, str]]:
     if unit.kind == EVENTS:
         head, texts = events_of(unit)
         for index, text in enumerate(texts):
-            told: dict[str, Any] = {"seq": unit.first + index, "at": unit.at, "space": head.space}
+            line: dict[str, Any] = {"seq": unit.first + index, "at": unit.at, "space": head.space}
             if head.numbers:
-                told |= {"source": head.source, "number": head.numbers[index]}
-            start = _encode(told | {"tenant": head.tenant})[:-1]
+                line |= {"source": head.source, "number": head.numbers[index]}
+            start = _encode(line | {"tenant": head.tenant})[:-1]
             yield unit.first + index, (start + b',"event":' + text + b"}").decode()
     elif unit.kind == EDITS:
         for index, edit in enumerate(edits_of(unit)):
             if isinstance(edit, PutConsumer) and not with_secrets:
                 edit = msgspec.structs.replace(edit, delivery=hidden(edit.delivery))
-            told = {"seq": unit.first + index, "at": unit.at, "edit": edit}
-            yield unit.first + index, _encode(told).decode()
+            line = {"seq": unit.first + index, "at": unit.at, "edit": edit}
+            yield unit.first + index, _encode(line).decode()
     elif unit.kind == UPDATES:
         top, changes = updates_of(unit)
         for index, change in enumerate(changes):
-            told = {"seq": unit.first + index, "at": unit.at, "board": top.board}
-            told |= {"tenant": top.tenant, "batch": top.is_batch, "update": change}
-            yield unit.first + index, _encode(told).decode()
+            line = {"seq": unit.first + index, "at": unit.at, "board": top.board}
+            line |= {"tenant": top.tenant, "batch": top.is_batch, "update": change}
+            yield unit.first + index, _encode(line).decode()
     elif unit.kind == TRANSITIONS:
         whose = transitions_head(unit)
         for index, transition in enumerate(transitions_of(unit)):
-            told = {"seq": unit.first + index, "at": unit.at, "space": whose.space}
-            told |= {"tenant": whose.tenant, "transition": transition}
-            yield unit.first + index, _encode(told).decode()
+            line = {"seq": unit.first + index, "at": unit.at, "space": whose.space}
+            line |= {"tenant": whose.tenant, "transition": transition}
+            yield unit.first + index, _encode(line).decode()
     elif unit.kind == ACKS:
-        told = {"seq": unit.first, "at": unit.at, "acks": acks_of(unit)}
-        yield unit.first, _encode(told).decode()
+        line = {"seq": unit.first, "at": unit.at, "acks": acks_of(unit)}
+        yield unit.first, _encode(line).decode()
 
 
 def exported(folder: Path, tenant: str, space: str, output: Path) -> str:

@@ -45,7 +45,7 @@ def measured(prefix: str, gauges: Mapping[str, tuple[str, float]]) -> Iterator[M
 
 def link_metrics(links: Links) -> Iterator[Metric]:
     """Yield the metrics of links."""
-    told = links.status()
+    status = links.status()
     up = GaugeMetricFamily(
         "rangecast_link_up", "1 if the link to a neighbour is up.", labels=["broker"]
     )
@@ -54,21 +54,24 @@ def link_metrics(links: Links) -> Iterator[Metric]:
         "Events sent to a neighbour that are not yet durable there.",
         labels=["broker"],
     )
-    for link in told["links"]:
+    for link in status["links"]:
         up.add_metric([link["broker"]], int(link["state"] == "up"))
         flying.add_metric([link["broker"]], link["in_flight"])
     yield from (up, flying)
-    counts = told["counts"]
+    counts = status["counts"]
     rejected = sum(counts.get(name, 0) for name in REJECTIONS)
     parted = counts.get("histories that parted", 0)
     numbers = {
-        "gaps": ("Gaps: a neighbour needed events already removed by retention.", told["gaps"]),
+        "gaps": (
+            "Gaps: a neighbour needed events already removed by retention.",
+            status["gaps"],
+        ),
         "rejections": ("Links rejected, here or by the neighbour.", rejected),
         "histories_parted": (
             "Neighbours with events of this server that its own log lacks.",
             parted,
         ),
-        "failures": ("Internal errors that ended all links.", told["failures"]),
+        "failures": ("Internal errors that ended all links.", status["failures"]),
     }
     yield from counted("rangecast_link", numbers)
 

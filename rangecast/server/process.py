@@ -221,13 +221,13 @@ class Server(uvicorn.Server):
 
     async def _end_connections(self, deadline: float) -> None:
         """Abort connections that peers keep open: first those with nothing pending, then all."""
-        told = set(self.server_state.connections)  # uvicorn does that
+        asked_to_end = set(self.server_state.connections)  # uvicorn does that
         while (now := time.monotonic()) < deadline:
             await asyncio.sleep(min(_STEP, deadline - now))
             connections = set(self.server_state.connections)
-            for late in connections - told:  # its TLS handshake was under way
+            for late in connections - asked_to_end:  # its TLS handshake was under way
                 late.shutdown()
-            told |= connections
+            asked_to_end |= connections
             self._stalled.sweep(connections, time.monotonic(), LINGER)
         left = list(self.server_state.connections)
         if left:
@@ -356,7 +356,7 @@ def serve(
                 preparing.result()
                 ready(f"{scheme}://{host}:{port}", server)
                 others = [asyncio.ensure_future(task(service.core)) for task in beside]
-            else:  # a signal came first: what is missing is made at the next start
+            else:  # a signal came first: preparation continues at the next start
                 preparing.cancel()
                 await asyncio.wait([preparing])
         await running

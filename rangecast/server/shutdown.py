@@ -38,7 +38,7 @@ async def in_thread(work: Callable[[], Any], name: str) -> None:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    def tell(error: BaseException | None) -> None:
+    def resolve(error: BaseException | None) -> None:
         if not done.done():
             if error is None:
                 done.set_result(None)
@@ -52,7 +52,7 @@ async def in_thread(work: Callable[[], Any], name: str) -> None:
         except BaseException as error:
             failure = error
         if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, failure)
+            loop.call_soon_threadsafe(resolve, failure)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     await done

@@ -84,8 +84,10 @@ class CommittedFolder:
         """
         return self._staging / f"{_name(batch)}.{uuid4().hex}"
 
-    def settled(self, fact: str, value: str) -> str:
-        """Return the value recorded with the first batch, which holds for all; else `value`."""
+    def recorded(self, fact: str, value: str) -> str:
+        """Return the value that the first batch recorded for a fact; record `value` if there is
+        none.
+        """
         if self._notes is not None:
             return self._notes.setdefault(fact, value)
         owner = self.folder / _OWNER
@@ -100,7 +102,7 @@ class CommittedFolder:
         mark = {"stream": self.stream, "batch": batch, **facts}
         write_bytes(staged / _MARK, json.dumps(mark).encode())
         sync_tree(staged)
-        self._make_room()
+        self._remove_replaced()
         try:
             staged.rename(self.folder / _name(batch))
         except OSError as error:
@@ -144,7 +146,7 @@ class CommittedFolder:
                 f"{self.stream}\n  hint: {remedy}"
             )
 
-    def _make_room(self) -> None:
+    def _remove_replaced(self) -> None:
         """Remove the files of the job that this one replaces; readers briefly see none."""
         if self._notes is None:
             return

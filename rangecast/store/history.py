@@ -93,14 +93,14 @@ class History:
     # ---- edits
 
     def subscribe(self, subscription: Id, filter: Any, *, at: float, score: float = 0.0) -> None:  # noqa: A002
-        """Add a subscription that holds from a time on."""
+        """Add a subscription that is valid from `at` on."""
         name = as_id(subscription)
         if name in self._now:
             raise DuplicateIdError(f"subscription {name!r} already exists")
         self._begin(name, str(as_filter(filter, self.space)), score, self._time(at))
 
     def unsubscribe(self, subscription: Id, *, at: float) -> None:
-        """End a subscription: from this time on it doesn't hold."""
+        """End a subscription: it doesn't match from `at` on."""
         version = self._known(subscription)
         self._end(version, self._time(at))
         del self._now[as_id(subscription)]
@@ -120,7 +120,7 @@ class History:
         self._begin(as_id(subscription), text, version.score if score is None else score, time)
 
     def forget(self, before: float) -> int:
-        """Drop the versions that ended up to a time; return how many. Earlier answers miss them."""
+        """Drop the versions that ended by `before`; return how many. Earlier answers miss them."""
         gone = [number for number, end in self._ends.items() if end <= before]
         for number in gone:
             del self._ends[number]
@@ -182,7 +182,7 @@ class History:
         ignore_unknown: bool = False,
         nan: str = "error",
     ) -> list[tuple[Id, float]]:
-        """Return the k best subscriptions of an event at a time, by score, best first."""
+        """Return the top k subscriptions of an event at a time, by score, best first."""
         timed = self._event_at(event, as_of)
         ranking = self._engine.rank(timed, k, ignore_unknown=ignore_unknown, nan=nan)
         return [(self._ids[int(number)], score) for number, score in ranking]

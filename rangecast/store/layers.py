@@ -100,22 +100,22 @@ class LayeredSet(NamedTuple):
     @property
     def rows(self) -> int:
         """Number of live subscriptions."""
-        base = self.base.rows - int((self.gone_after(0) < self.base.rows).sum())
+        base = self.base.rows - int((self.removed_from(0) < self.base.rows).sum())
         return base + sum(
-            len(layer.arrival) - int(np.isin(layer.arrival, self.gone_after(number + 1)).sum())
+            len(layer.arrival) - int(np.isin(layer.arrival, self.removed_from(number + 1)).sum())
             for number, layer in enumerate(self.layers)
         )
 
-    def gone_after(self, number: int) -> I64:
-        """Return the arrival numbers removed from this layer on."""
+    def removed_from(self, number: int) -> I64:
+        """Return the arrival numbers that layer `number` and later ones remove."""
         gone = [layer.gone for layer in self.layers[number:]]
         return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
 
     def parts(self) -> list[tuple[Boxes, I64, I64]]:
         """Return subscriptions, arrival numbers and removed ones of the base and each layer."""
-        base = self.base, np.arange(self.base.rows), self.gone_after(0)
+        base = self.base, np.arange(self.base.rows), self.removed_from(0)
         more = [
-            (layer.boxes, layer.arrival, self.gone_after(number + 1))
+            (layer.boxes, layer.arrival, self.removed_from(number + 1))
             for number, layer in enumerate(self.layers)
         ]
         return [base, *more]

@@ -57,7 +57,7 @@ _FROM_FILE = "file.json"
 _UNSEEN = "unseen"
 _OVER = "over.json"
 _PARTS = "parts"
-_TAKES_IN = 2
+_MERGE_FACTOR = 2
 """Size factor up to which a new layer absorbs earlier layers."""
 _SHARE, FEW = 8, 1000
 """Layers that change more than one in `_SHARE` of the set, and more than `FEW`, end: the next
@@ -119,8 +119,8 @@ class Versions:
         over = self._part(version) / _OVER
         if not over.exists():
             return version, []
-        told = json.loads(over.read_bytes())
-        return told["base"], [*told["layers"], version]
+        layout = json.loads(over.read_bytes())
+        return layout["base"], [*layout["layers"], version]
 
     def edit_files(self, version: int) -> list[str]:
         """Return the names of the edit files that went into a version."""
@@ -195,10 +195,10 @@ class Versions:
     def commit_layer(
         self, layer: Layer, *, after: int, rejected: Sequence[Mapping[str, Any]] = ()
     ) -> int | None:
-        """Commit a layer over the newest version as a version; return its number.
+        """Commit a layer on top of the newest version; return the number of the new version.
 
         `None`: nothing is committed, because `after` is no longer the newest version, or because
-        the layers are so large that a whole version is due.
+        the layers have grown enough that a whole version must be written.
         """
         with self._locked():
             if after != max(self.all(), default=0):
@@ -208,7 +208,7 @@ class Versions:
             if size > max(self._few, layered.base.rows // _SHARE):
                 return None
             base, numbers = self.parts(after)
-            while numbers and layered.layers[len(numbers) - 1].size <= _TAKES_IN * layer.size:
+            while numbers and layered.layers[len(numbers) - 1].size <= _MERGE_FACTOR * layer.size:
                 layer = layer.after(layered.layers[len(numbers) - 1])
                 numbers.pop()
             self._clear()

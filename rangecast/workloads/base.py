@@ -135,7 +135,7 @@ def named(name: str) -> Generator:
 
 
 def numbered(letter: str, count: int) -> list[str]:
-    """Return names for attributes without a meaning: a0, a1, ..."""
+    """Return generated attribute names: a0, a1, ..."""
     return [f"{letter}{index}" for index in range(count)]
 
 

@@ -31,24 +31,24 @@ from rangecast.workloads.draws import stream
 TOP = 2**31 - 1
 
 
-def _who(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bool]:
+def _command_ids(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bool]:
     """Return the id of each command, and whether it is a subscribe."""
-    leaves = (rng.random(commands) < share).tolist()
+    unsubscribes = (rng.random(commands) < share).tolist()
     chance = rng.random(commands).tolist()
     live: list[int] = []
     ids = np.empty(commands, dtype=np.int64)
     subscribes = np.zeros(commands, dtype=np.bool_)
-    born = 0
+    next_id = 0
     for seq in range(commands):
-        if leaves[seq] and live:
+        if unsubscribes[seq] and live:
             index = int(chance[seq] * len(live))
             live[index], live[-1] = live[-1], live[index]
             ids[seq] = live.pop()
         else:
             subscribes[seq] = True
-            ids[seq] = born
-            live.append(born)
-            born += 1
+            ids[seq] = next_id
+            live.append(next_id)
+            next_id += 1
     return ids, subscribes
 
 
@@ -74,12 +74,12 @@ def covering(
         float, takes("p: probability that a command unsubscribes.", ge=0, lt=0.5)
     ] = 0.15,
     segment: Annotated[
-        Literal["ends", "length"], takes("What is drawn: both ends, or the length first.")
+        Literal["ends", "length"], takes("Quantity drawn: both ends, or the length first.")
     ] = "ends",
 ) -> Workload:
-    """Boxes with random edges that come and go."""
+    """Boxes with random bounds, added and removed by a sequence of commands."""
     space = Space(Integer(name, min=0, max=TOP) for name in numbered("a", attributes))
-    ids, subscribes = _who(stream(seed, "covering/commands"), commands, unsubscribe_share)
+    ids, subscribes = _command_ids(stream(seed, "covering/commands"), commands, unsubscribe_share)
     boxes = int(subscribes.sum())
     lo, hi = _segments(stream(seed, "covering/boxes"), (boxes, attributes), segment)
     mentioned = np.broadcast_to(subscribes[:, None], (commands, attributes))

@@ -43,7 +43,7 @@ def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[F64, F64]:
 
 
 def mentions(rng: np.random.Generator, rows: int, attributes: int, mentioned: int) -> Bool:
-    """Return which attributes each row mentions: this many, drawn uniformly."""
+    """Return a mask (rows, attributes) with `mentioned` attributes per row, drawn uniformly."""
     if mentioned > attributes:
         raise UsageError(
             f"{mentioned} attributes can't be mentioned, as there are only {attributes}"
@@ -61,7 +61,7 @@ def placed(rng: np.random.Generator, widths: F64) -> tuple[F64, F64]:
 def turns(actors: I64) -> Iterator[I64]:
     """Yield the rows of each actor's first turn, then of each actor's second, and so on.
 
-    Lets a walk in which each step starts from the last one of the same actor run on whole arrays.
+    Vectorizes a walk per actor: each array that it yields has at most one row per actor.
     """
     by_actor = np.argsort(actors, kind="stable")
     sorted_actors = actors[by_actor]

@@ -144,17 +144,17 @@ def trading_day(seed: int, symbols: int) -> Day:
 
 
 def _moments(moment: F64) -> F64:
-    """Return the time of the quotes at these positions; both are shares of the day.
+    """Map positions of quotes to times of day, both as shares of the day.
 
-    It ascends, and is steepest at noon: few quotes there, many at the open and at the close.
+    The map ascends, the steepest at noon: few quotes there, many at the open and at the close.
     """
     return np.asarray(0.4 * moment + 0.6 * np.sin(0.5 * np.pi * moment) ** 2)
 
 
-def _moved(day: Day, who: I64, clock: F64) -> F64:
+def _moved(day: Day, stocks: I64, clock: F64) -> F64:
     """Return the change of each stock's log price up to a time, interpolated linearly."""
     step = np.minimum((clock * STEPS).astype(np.int64), STEPS - 1)
-    before, after = day.moves[who, step], day.moves[who, step + 1]
+    before, after = day.moves[stocks, step], day.moves[stocks, step + 1]
     return np.asarray(before + (after - before) * (clock * STEPS - step))
 
 
@@ -208,7 +208,7 @@ def market(
     events: Annotated[int, takes("Number of quotes.", ge=0)] = 1_000,
     symbols: Annotated[int, takes("Number of stocks.", ge=1, le=10_000)] = 400,
 ) -> Workload:
-    """A day of stock quotes and the searches that people saved; start here."""
+    """A day of stock quotes and saved searches; the recommended first workload."""
     day = trading_day(seed, symbols)
     batches = [quotes(day, chunk, events) for chunk in chunks(events)]
     tables = {

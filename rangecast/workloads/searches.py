@@ -115,8 +115,8 @@ def _sectors(rng: np.random.Generator, count: int, listing: Listing) -> list[str
     ]
 
 
-def _at_random(rng: np.random.Generator, share: float, texts: list[str]) -> list[str]:
-    """Return each text as an additional condition, or an empty text at random."""
+def _optional_conditions(rng: np.random.Generator, share: float, texts: list[str]) -> list[str]:
+    """Return " and TEXT" for a random `share` of the texts, "" for the others."""
     taken = (rng.random(len(texts)) < share).tolist()
     return [f" and {text}" if take else "" for text, take in zip(texts, taken, strict=True)]
 
@@ -124,8 +124,8 @@ def _at_random(rng: np.random.Generator, share: float, texts: list[str]) -> list
 def _watch(rng: np.random.Generator, count: int, listing: Listing, _: datetime) -> list[str]:
     stock = listing.popular(rng, count)
     bands = _price_bands(rng, stock, listing, 0.004, 0.025)
-    volume = _at_random(rng, 0.3, _min_volumes(rng, count))
-    trading = _at_random(rng, 0.1, ["halted = false"] * count)
+    volume = _optional_conditions(rng, 0.3, _min_volumes(rng, count))
+    trading = _optional_conditions(rng, 0.1, ["halted = false"] * count)
     return [
         f"symbol = {quoted(listing.symbols[s])} and {band}{more}{open_}"
         for s, band, more, open_ in zip(stock.tolist(), bands, volume, trading, strict=True)
@@ -139,7 +139,7 @@ def _list(rng: np.random.Generator, count: int, listing: Listing, _: datetime) -
     below = (rng.random(count) < 0.5).tolist()
     # The threshold is right for the first member, which is how such lists come about.
     threshold = (listing.open_price[members[first]] * rng.uniform(0.97, 1.03, count)).tolist()
-    calm = _at_random(rng, 0.4, _calm(rng, count))
+    calm = _optional_conditions(rng, 0.4, _calm(rng, count))
     texts = []
     for i, (begin, length) in enumerate(zip(first.tolist(), size.tolist(), strict=True)):
         names = dict.fromkeys(listing.symbols[m] for m in members[begin : begin + length].tolist())
@@ -154,7 +154,7 @@ def _alert(rng: np.random.Generator, count: int, listing: Listing, _: datetime) 
     move = rng.uniform(0.2, 2.0, count) * listing.daily_move[stock]
     falls = rng.random(count) < 0.5
     price = listing.open_price[stock] * np.where(falls, 1.0 - move, 1.0 + move)
-    volume = _at_random(rng, 0.25, _min_volumes(rng, count))
+    volume = _optional_conditions(rng, 0.25, _min_volumes(rng, count))
     columns = (stock.tolist(), price.tolist(), falls.tolist(), volume)
     return [
         f"symbol = {quoted(listing.symbols[s])} and price {'<' if fall else '>='} {p:.2f}{more}"
@@ -177,8 +177,8 @@ def _screen(rng: np.random.Generator, count: int, listing: Listing, _: datetime)
     columns = (
         _sectors(rng, count, listing),
         _ratio_bands(rng, count),
-        _at_random(rng, 0.6, _calm(rng, count)),
-        _at_random(rng, 0.5, _min_volumes(rng, count)),
+        _optional_conditions(rng, 0.6, _calm(rng, count)),
+        _optional_conditions(rng, 0.5, _min_volumes(rng, count)),
     )
     return [
         f"sector = {quoted(sector)} and {ratio}{calm}{volume}"
@@ -188,7 +188,7 @@ def _screen(rng: np.random.Generator, count: int, listing: Listing, _: datetime)
 
 def _wide(rng: np.random.Generator, count: int, _: Listing, __: datetime) -> list[str]:
     ratio = rng.uniform(8.0, 14.0, count).tolist()
-    columns = (ratio, _calm(rng, count), _at_random(rng, 0.5, _min_volumes(rng, count)))
+    columns = (ratio, _calm(rng, count), _optional_conditions(rng, 0.5, _min_volumes(rng, count)))
     return [f"pe < {r:.1f} and {calm}{volume}" for r, calm, volume in zip(*columns, strict=True)]
 
 

@@ -16,7 +16,7 @@ import pytest
 from websockets.sync.client import connect
 
 from rangecast.server import process as server_run
-from rangecast.server.delivery.hub import WINDOW, WINDOW_BYTES
+from rangecast.server.delivery.listeners import WINDOW, WINDOW_BYTES
 from tests.support.server.served import Served
 from tests.support.server.server_crowd import Crowd
 

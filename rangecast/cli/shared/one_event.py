@@ -47,9 +47,9 @@ def event_query(
     """Read the event and the subscriptions."""
     reads = [event if event == "-" else None, subscriptions, space, events]
     with Run.started(reads=reads, options=options) as run:
-        boxes, where = one_set(run, subscriptions, run.space(space), None)
-        values, point = _event_of(run, event, where, events, is_row=is_row)
-        yield EventQuery(run, where, boxes, values, point)
+        boxes, set_space = one_set(run, subscriptions, run.space(space), None)
+        values, point = _event_of(run, event, set_space, events, is_row=is_row)
+        yield EventQuery(run, set_space, boxes, values, point)
 
 
 def _event_of(

@@ -61,7 +61,7 @@ class RunOptions:
         return tuple(dict.fromkeys(filter(None, names)))
 
 
-Said = Annotated[RunOptions, "as_json", "quiet"]
+OutputOptions = Annotated[RunOptions, "as_json", "quiet"]
 RowOptions = Annotated[RunOptions, "rejected", "ignore_unknown", "as_json", "quiet"]
 SubscriptionOptions = Annotated[
     RunOptions, "rejected", "subscription_id", "ignore_unknown", "as_json", "quiet"
@@ -174,9 +174,9 @@ def _flat(command: Callable[..., None]) -> Callable[..., None]:
             )
         command(**arguments)
 
-    alone = [parameter for parameter in declared if parameter.name not in groups]
+    ungrouped = [parameter for parameter in declared if parameter.name not in groups]
     of_groups = [option for _, options in groups.values() for option in options]
-    called.__signature__ = inspect.Signature([*alone, *of_groups])  # type: ignore[attr-defined]
+    called.__signature__ = inspect.Signature([*ungrouped, *of_groups])  # type: ignore[attr-defined]
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     return called
 

@@ -31,7 +31,7 @@ def _throttle(text: str) -> list[Any]:
 
 
 def _digest(text: str) -> dict[str, Any]:
-    """Return a count, or a text such as '08:00 Mon-Fri Europe/Berlin', as a policy has it."""
+    """Parse a digest: a count, or a time with days and zone ('08:00 Mon-Fri Europe/Berlin')."""
     if text.isdecimal():
         return {"count": int(text)}
     at, *others = text.split()

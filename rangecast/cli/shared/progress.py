@@ -44,7 +44,7 @@ class StreamProgress:
         self._status.update(text)
 
     def batch(self, done: BatchOutcome) -> None:
-        """Count a batch."""
+        """Add a batch to the totals and print its progress."""
         for name in ("events", "matches", "rejected", "rejected_edits", "seconds"):
             self.totals[name] += getattr(done, name)
         for name, count in done.steps.items():

@@ -328,7 +328,7 @@ class Run:
 
 
 def check_new(path: Path | None, *, overwrite: bool) -> None:
-    """Reject overwriting a file that the user may have changed."""
+    """Raise `FileError` if the file exists, unless `overwrite` is set."""
     if path is not None and path.exists() and not overwrite:
         raise FileError(
             f"{path}: already exists\n  hint: write to another file, or pass --overwrite"

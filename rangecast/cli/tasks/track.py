@@ -46,7 +46,7 @@ def track_events(
     tracker = Tracker(
         engine,
         key=key,
-        time=_time(where, asked.time),
+        time=_time_attribute(where, asked.time),
         rule=_rule(asked, rules),
         rules=rules.rules,
         after=asked.after,
@@ -123,7 +123,7 @@ def _rule(asked: TrackOptions, rules: TrackRules) -> Rule:
     return rules.rule
 
 
-def _time(space: Space, name: str | None) -> str:
+def _time_attribute(space: Space, name: str | None) -> str:
     """Return the timestamp attribute that orders events: the given one, or the only one."""
     known = [attribute.name for attribute in space if isinstance(attribute, Timestamp)]
     if name is not None:

@@ -214,7 +214,7 @@ def rank(
     nan: str = "error",
     as_of: AsOf | None = None,
 ) -> Operation[list[tuple[Id, float]]]:
-    """Return the k best subscriptions of one event and their scores, best first.
+    """Return the top k subscriptions of one event and their scores, best first.
 
     The options are those of `rank_many`.
     """
@@ -241,7 +241,7 @@ def rank_many(
     keep: str | Sequence[str] = (),
     as_of: AsOf | None = None,
 ) -> Operation[Rankings]:
-    """Return the k best subscriptions of each event. Takes events as `match_many` does.
+    """Return the top k subscriptions of each event. Takes events as `match_many` does.
 
     relaxed   one matching attribute is enough, and the score is the sum of the weights of the
               matching ones

@@ -188,9 +188,9 @@ def upsert_many(board: BoardCalls, interests: Any) -> Operation[UpsertResult]:
 
 
 def unsubscribe_many(board: BoardCalls, interests: Iterable[Id]) -> Operation[int]:
-    """Remove interests, all or none; return their number.
+    """Remove interests; return their number.
 
-    A request takes 10,000 of them.
+    Each request removes up to 10,000, all or none.
     """
     known = [as_id(interest, "interest") for interest in Members("interest").listed(interests)]
     ids = list(dict.fromkeys(known))
@@ -255,9 +255,9 @@ def size(board: BoardCalls) -> Call[int]:
 
 
 def best(board: BoardCalls, *where: Any, k: int | None = None) -> Call[list[Ranked]]:
-    """Return the k best objects within bounds, or matching a filter."""
-    asked = _bounds(where) | {"k": k}
-    params = {key: value for key, value in asked.items() if value is not None}
+    """Return the top k objects within bounds, or matching a filter."""
+    query = _bounds(where) | {"k": k}
+    params = {key: value for key, value in query.items() if value is not None}
     path = board._path("/best")
     return Call("GET", path, read=lambda answer: [*map(ranked, answer["items"])], params=params)
 

@@ -58,7 +58,7 @@ class Calls:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._space or 'no space'} at {self.url}>"
 
-    # ---- what is asked, and how an answer is read
+    # ---- requests and responses
 
     def _named_space(self) -> str:
         if self._space is None:
@@ -176,7 +176,7 @@ class Calls:
         return ServerError(f"{self.url}: {reason}")
 
 
-def wanted_of(
+def subscription_body(
     filter: str | None,  # noqa: A002
     score: float | None,
     weights: Mapping[str, float] | None,

@@ -288,7 +288,7 @@ def is_table(source: Any) -> bool:
 
 
 def is_row(source: Any) -> bool:
-    """Return whether this is a dict."""
+    """Return whether `source` is a single row: a mapping."""
     return isinstance(source, Mapping)
 
 

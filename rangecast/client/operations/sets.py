@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from rangecast.client.operations.base import Operation
-from rangecast.client.operations.calls import Calls, no_result, wanted_of
+from rangecast.client.operations.calls import Calls, no_result, subscription_body
 from rangecast.client.operations.many import BulkOptions, Subscribing, is_file
 from rangecast.client.operations.requests import IS_NEW, Call, Condition
 from rangecast.client.results import selected
@@ -57,7 +57,7 @@ def subscribe(
                       also have `on`, the kinds of transitions
     """
     text = yield from _text(client, filter)
-    wanted = wanted_of(text, score, weights, consumer, ttl, track)
+    wanted = subscription_body(text, score, weights, consumer, ttl, track)
     yield client._put(subscription, wanted, IS_NEW, create_consumer=create_consumer)
 
 
@@ -78,7 +78,7 @@ def upsert(
     A replaced subscription keeps its position in ties. The options are those of `subscribe`.
     """
     text = yield from _text(client, filter)
-    wanted = wanted_of(text, score, weights, consumer, ttl, track)
+    wanted = subscription_body(text, score, weights, consumer, ttl, track)
     answer = yield client._put(subscription, wanted, None, create_consumer=create_consumer)
     return bool(answer["created"])
 
@@ -99,7 +99,7 @@ def replace(
     Its score, weights, consumer, expiry and track rule stay unless given.
     """
     text = yield from _text(client, filter)
-    yield client._patch(subscription, wanted_of(text, score, weights, consumer, ttl, track))
+    yield client._patch(subscription, subscription_body(text, score, weights, consumer, ttl, track))
 
 
 def rescore(
@@ -110,7 +110,7 @@ def rescore(
     weights: Mapping[str, float] | None = None,
 ) -> Call[None]:
     """Set the score or the weights of a subscription; values not given stay unchanged."""
-    wanted = wanted_of(None, score, weights, None, None)
+    wanted = subscription_body(None, score, weights, None, None)
     return client._patch(subscription, wanted)._replace(read=no_result)
 
 

@@ -1,7 +1,7 @@
 """Polygons cut at the antimeridian, as RFC 7946 asks (section 3.1.9).
 
-Edges that cross it get a corner there; what lies on one side of it is closed along it: the corners
-on it, in order of latitude, are the ends of what is inside, two by two.
+Edges that cross it get a corner there; the parts on one side are closed along it: the corners on
+it, sorted by latitude, pair up as the ends of the segments inside the polygon.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def split_at_antimeridian(rings: tuple[F64, ...], *, geodesic: bool) -> list[tup
 
     rings   the outer one first; longitudes are continuous, and go on beyond 180
 
-    A ring round a pole, which has no end there, stays as it is.
+    A ring around a pole, which has no end there, is returned unchanged.
     """
     outer = rings[0]
     if outer[:, 0].max() <= _CUT or outer[0, 0] != outer[-1, 0]:
@@ -35,7 +35,7 @@ def split_at_antimeridian(rings: tuple[F64, ...], *, geodesic: bool) -> list[tup
 
 
 def _side(rings: tuple[F64, ...], geodesic: bool, *, is_west: bool) -> tuple[list[F64], list[F64]]:
-    """Return the parts of rings on one side, and the holes that lie there as a whole."""
+    """Return the parts of the rings on one side of the antimeridian, and the rings wholly there."""
     chains, holes = list[F64](), list[F64]()
     for ring in rings:
         beyond = ring[:, 0] - _CUT if is_west else _CUT - ring[:, 0]

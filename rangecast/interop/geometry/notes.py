@@ -21,7 +21,7 @@ _SHOWN = 1.0
 
 
 def shape_notes(features: Sequence[Any], location: Location) -> list[str]:
-    """Return the notes on the features of a collection; what can't be read has none."""
+    """Return notes on a collection: swapped axes, heights, turned rings, edges that differ."""
     swapped = high = turned = 0
     difference, longest = 0.0, 0.0
     for feature in features:

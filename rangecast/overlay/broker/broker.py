@@ -5,10 +5,10 @@
         ...                                       # send, deliver, append, ... (`ports`)
 
 Brokers form a tree. A subscription stays at the broker of its client; neighbours learn by
-advertisements what they must send on, and advertise it to their own. What is advertised over a link
-is compared with what came over the other links and from clients (`strategies`). An event goes over
-the links behind which a subscription matches it, and to the clients whose filters match it: exactly
-these.
+advertisements what they must send on, and advertise it to their own. The items advertised over a
+link are compared with those received over the other links and from clients (`strategies`). An event
+goes over the links behind which a subscription matches it, and to the clients whose filters match
+it: exactly these.
 
 The driver guarantees: frames may be lost, doubled or late; `Durable` is reported only of what
 survives a crash; after a crash a new broker gets a higher `incarnation`, its neighbours (`links`),

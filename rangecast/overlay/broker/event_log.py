@@ -133,7 +133,9 @@ class Block:
 
 
 def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
-    """Return the events of a frame after a number; reject a frame of another space."""
+    """Decode the events of a frame numbered above `after`; reject a frame that doesn't fit the
+    space.
+    """
     n, d = len(frame.numbers), len(space)
     rising = [frame.after, *frame.numbers, frame.upto + 1]
     if not n:
@@ -232,7 +234,9 @@ class Journal(Protocol):
         """Record that events before a position are no longer needed."""
 
     def before_last(self, count: int) -> int:
-        """Return the position of a block followed by at most this many events on disk."""
+        """Return the position of the first block within the last `count` durable events, or the
+        end.
+        """
 
 
 class Log:
@@ -279,6 +283,8 @@ class Log:
             del self._blocks[:cut], self._places[:cut]
 
     def before_last(self, count: int) -> int:
-        """Return the position of a block followed by at most this many events on disk."""
+        """Return the position of the first block within the last `count` durable events, or the
+        end.
+        """
         at = bisect_left(self._places, self.durable - count)
         return self._places[at] if at < len(self._places) else self.end

@@ -31,7 +31,7 @@ class InterestHandlers(BrokerState):
     # ---- clients
 
     def _subscribe(self, now: float, input_: ports.Subscribe) -> None:
-        named, exact = self._named(input_.subscriptions)
+        named, exact = self._client_items(input_.subscriptions)
         ids = self._members.new_many(list(named))
         self._members.bind_many(ids, [0] * len(ids))
         if self._delivers:
@@ -46,16 +46,16 @@ class InterestHandlers(BrokerState):
         self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
 
     def _replace(self, now: float, input_: ports.Replace) -> None:
-        named, exact = self._named(input_.subscriptions)
+        named, exact = self._client_items(input_.subscriptions)
         ids, _ = self._members.known_many(list(named))
         if self._delivers:
             self._clients.change(dict(zip(ids, exact, strict=True)))
         self._spread(now, CLIENTS, self._sources.replaced(ids, named.values()))
 
-    def _named(self, value: Any) -> tuple[dict[Id, ResolvedItem], list[bytes]]:
-        """Return subscriptions of clients as items, by id, and the packed boxes of each.
+    def _client_items(self, value: Any) -> tuple[dict[Id, ResolvedItem], list[bytes]]:
+        """Return client subscriptions as items, by id, and the packed exact boxes of each.
 
-        Those boxes have the conditions that are verified before a delivery; items don't.
+        Deliveries are verified with the boxes, which have all conditions; items don't.
         """
         if isinstance(value, Mapping):
             filters = {name: as_filter(what, self.space) for name, what in value.items()}

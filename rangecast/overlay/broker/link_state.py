@@ -145,7 +145,7 @@ class Link:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was ever wanted or sent over it, so that it can be forgotten safely."""
+        """Whether the neighbour has no items, and no events are confirmed or pending."""
         return not (self.received.items or self.taken or self.flights or self.ready)
 
     # ---- interest
@@ -363,7 +363,8 @@ class Link:
             yield frame
 
     def confirm(self, taken: dict[str, int], known: Container[str]) -> bool:
-        """Record what is on the neighbour's disk; return whether that is news, or makes room.
+        """Record which events are durable at the neighbour; return whether that is new, or makes
+        room.
 
         Only for origins known here: otherwise any incoming name would be stored indefinitely.
         """

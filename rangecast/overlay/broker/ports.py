@@ -117,7 +117,7 @@ Input = (
 
 
 class Send(Struct, frozen=True):
-    """Send a frame over a link. It may be lost: a broker sends again what matters."""
+    """Send a frame over a link. It may be lost: the broker retransmits until it is confirmed."""
 
     link: str
     frame: Frame

@@ -128,7 +128,7 @@ class ReceivedItems(ItemSet):
     ) -> tuple[dict[int, Item] | None, bool]:
         """Stage a part; return all items once complete, and whether a snapshot was interrupted.
 
-        Items are keyed by name. A part from before what is known or staged is ignored. All parts
+        Items are keyed by name. A part older than the known or staged state is ignored. All parts
         together have at most this many items and bytes.
         """
         if frame.part >= frame.parts or (not frame.items and frame.parts > 1):

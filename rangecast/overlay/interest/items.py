@@ -1,7 +1,7 @@
 """Items of interest: a few bytes that brokers exchange, keep and compare.
 
-Its boxes are packed (`packing`), and many items become arrays at once (`Batch.boxes`), so that what
-is done with them is done by kernels. Nothing else is kept of an item.
+Its boxes are packed (`packing`), and many items become arrays at once (`Batch.boxes`), so that
+kernels process them. Nothing else is kept of an item.
 """
 
 from __future__ import annotations

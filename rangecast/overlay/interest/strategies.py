@@ -9,7 +9,7 @@ and decides which items are advertised:
     merging       ranges of a curve, at most max_ranges (paper 004), and boxes that it doesn't bear
     both          covering as long as that leaves few items, then merging of the rest
 
-It may advertise more than is wanted, never less. One structure for all links would lose events:
+It may advertise more than needed, never less. One structure for all links would lose events:
 what came from a neighbour may cover what is advertised to that neighbour.
 """
 
@@ -243,8 +243,8 @@ class Merging:
         """Close the shortest gaps, so that half of max_ranges is left."""
         return within_budget(ranges, max(1, self._max_ranges // 2))[0]
 
-    def _edit(self, items: Batch, by: int) -> Ranges:
-        """Add items, or remove them (`by` = -1); return the change of the union."""
+    def _edit(self, items: Batch, delta: int) -> Ranges:
+        """Add items, or remove them (`delta` = -1); return the change of the union."""
         parts = []
         if len(items) > len(items.ranges):
             parts.append(self._curve.ranges(items.boxes, _LIMIT))
@@ -255,7 +255,7 @@ class Merging:
             ]
             starts, lasts = np.array(ends, np.uint64)
             parts.append(RangeSets(starts, lasts, np.arange(len(starts) + 1)))
-        changed = [self._levels.edit(sets, by) for sets in parts]
+        changed = [self._levels.edit(sets, delta) for sets in parts]
         return joined([union(ranges.starts, ranges.ends) for ranges in changed])
 
 

@@ -46,7 +46,7 @@ class Cabling:
         """Schedule a call after a delay."""
         raise NotImplementedError
 
-    def tell(self, text: str) -> None:
+    def trace_line(self, text: str) -> None:
         """Add a line to the trace."""
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class Cabling:
             return
         edge.is_up = True
         edge.session += 1
-        self.tell(f"link {edge.ends[0]}-{edge.ends[1]} is up")
+        self.trace_line(f"link {edge.ends[0]}-{edge.ends[1]} is up")
         for end in edge.ends:
             self.give(end, ports.LinkUp(edge.other(end)))
 
@@ -86,7 +86,7 @@ class Cabling:
         """Take a link down; `forget`: permanently."""
         edge.is_up = False
         edge.session += 1
-        self.tell(f"link {edge.ends[0]}-{edge.ends[1]} is down")
+        self.trace_line(f"link {edge.ends[0]}-{edge.ends[1]} is down")
         for end in edge.ends:
             self.give(end, ports.LinkDown(edge.other(end), forget=forget))
 
@@ -162,7 +162,7 @@ class Cabling:
                 data = self._corrupted(frame, data)
         if self.is_traced:
             fate = "" if copies == 1 else " (lost)" if not copies else " (twice)"
-            self.tell(f"{sender} -> {receiver}: {frame}{fate}")
+            self.trace_line(f"{sender} -> {receiver}: {frame}{fate}")
         for _ in range(copies):
             at = max(self.now + rng.uniform(0.05, parameters.delay), edge.clogged)
             if not (self.is_faulty and rng.random() < parameters.late):

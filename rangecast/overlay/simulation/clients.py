@@ -41,7 +41,7 @@ class Clients:
         return [Filter.parse(text, plain_space()) for text in texts]
 
     def act(self) -> None:
-        """Make a random client act."""
+        """Perform a random client operation: publish, subscribe, unsubscribe or replace."""
         rng = self._world.rng
         live = self._world.oracle.live()
         kind = rng.random()

@@ -82,7 +82,7 @@ def flip_item(world: World) -> None:
         return
     broker, link = rng.choice(known)
     name = rng.choice(sorted(link.received.items))
-    world.tell(f"{broker.name} forgets an item of {link.name}")
+    world.trace_line(f"{broker.name} forgets an item of {link.name}")
     world.counts["items forgotten"] += 1
     world.oracle.doubt(world.behind(link.name, broker.name))
     version = link.received.version
@@ -93,7 +93,7 @@ def flip_item(world: World) -> None:
 
 def heal(world: World) -> None:
     """End all faults."""
-    world.tell("faults end")
+    world.trace_line("faults end")
     world.is_faulty = False
     world.drop_extra()
     disconnect_strangers(world)

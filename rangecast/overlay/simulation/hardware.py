@@ -33,7 +33,7 @@ class Disk:
         return sum(len(block) for block in self.blocks[:blocks])
 
     def keep_copy(self) -> None:
-        """Make a backup of what is synced."""
+        """Back up the synced state."""
         self.copy = replace(self, blocks=self.blocks[: self.synced], copy=None)
 
     def restored(self) -> list[Block]:

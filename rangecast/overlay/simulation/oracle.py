@@ -3,8 +3,8 @@
 A pair of an event and a subscription *must* be delivered if every broker knew of the subscription
 (it had propagated) when the event was accepted, and if the subscription stays as it is until then.
 A pair *may* be delivered if the subscription is there, with a filter that matches the event, when
-it is. What is delivered lies between the two; when faults have healed, everything that must is
-there.
+it is. Deliveries lie between the two; once faults have healed, every pair that must be delivered
+is.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def bring_twin(world: World) -> None:
         if isinstance(item, ports.Send)
     ]
     assert isinstance(greeting, Hello)
-    world.tell(f"another {name} connects to {other.name}")
+    world.trace_line(f"another {name} connects to {other.name}")
     world.counts["names taken twice"] += 1
     if edge.is_up and other.conflict(greeting):
         return

@@ -25,7 +25,7 @@ _TICKS = 1000
 
 
 class World(Cabling):
-    """One network, one seed."""
+    """Simulated network whose faults and timing follow from one seed."""
 
     def __init__(self, seed: int, broker: type[Broker] = Broker, *, trace: bool = False):
         self.seed = seed
@@ -78,7 +78,7 @@ class World(Cabling):
             act(*arguments)
         self.now = until
 
-    def tell(self, text: str) -> None:
+    def trace_line(self, text: str) -> None:
         """Add a line to the trace."""
         if self.is_traced:
             self.trace.append(f"{self.now:8.2f}  {text}")
@@ -109,7 +109,7 @@ class World(Cabling):
             logs={node: self.known_logs[name, node] for node in near},
         )
         self.brokers[name] = broker
-        self.tell(f"{name} starts, incarnation {disk.incarnation}")
+        self.trace_line(f"{name} starts, incarnation {disk.incarnation}")
         disk.synced = len(disk.blocks)
         if not first:
             self._durable(name, broker)
@@ -148,7 +148,7 @@ class World(Cabling):
         broker = self.brokers[name]
         if broker is None:
             return
-        self.tell(f"{name} crashes")
+        self.trace_line(f"{name} crashes")
         self.stopped.pop(name, None)
         self.counts["crashes"] += 1
         self.counts.update(broker.counts)
@@ -192,7 +192,7 @@ class World(Cabling):
         elif isinstance(output, ports.IsPropagated):
             self._is_propagated(output.token)
         elif isinstance(output, ports.Dropped) and output.link in self.disks:
-            self.tell(f"{name} drops {output.origin}#{output.numbers} for {output.link}")
+            self.trace_line(f"{name} drops {output.origin}#{output.numbers} for {output.link}")
             self.oracle.drop(
                 self._events(output.origin, output.numbers), self.behind(output.link, name)
             )
@@ -201,7 +201,7 @@ class World(Cabling):
         elif isinstance(output, ports.Close):
             self.later(0.0, self.close, self.edge(name, output.link))
         elif isinstance(output, ports.Alarm):
-            self.tell(f"{name} alarm {output.kind}: {output.text}")
+            self.trace_line(f"{name} alarm {output.kind}: {output.text}")
             if output.kind == "cycle":
                 self.later(0.0, self.drop_extra)
             elif output.kind not in self._expected and output.link in self.disks:
@@ -242,7 +242,7 @@ class World(Cabling):
         for row, (number, ids) in enumerate(zip(block.numbers, output.matches, strict=True)):
             for id_ in ids:
                 event = Event(block.origin, int(block.ids[row]))
-                self.tell(f"{name} delivers {block.origin}#{event.id} to {id_}")
+                self.trace_line(f"{name} delivers {block.origin}#{event.id} to {id_}")
                 self.oracle.take(name, event, number, int(id_))
 
     def _events(self, origin: str, numbers: Sequence[int]) -> set[Event]:
@@ -262,7 +262,7 @@ class World(Cabling):
     def stop(self, name: str, delay: float) -> None:
         """Pause a broker for a while."""
         if self.brokers[name] is not None and name not in self.stopped:
-            self.tell(f"{name} stands still")
+            self.trace_line(f"{name} stands still")
             self.counts["brokers that stand still"] += 1
             self.stopped[name] = []
             self.later(delay, self.resume, name)
@@ -280,7 +280,7 @@ class World(Cabling):
         self.crash(name)
         lost = disk.restored()
         self.counts["disks restored"] += 1
-        self.tell(f"the disk of {name} is restored: {len(lost)} blocks are lost")
+        self.trace_line(f"the disk of {name} is restored: {len(lost)} blocks are lost")
         events = {Event(block.origin, int(id_)) for block in lost for id_ in block.ids}
         self.oracle.drop(events, [*self.brokers])
         self.oracle.restored(name)
@@ -308,7 +308,7 @@ class World(Cabling):
             return
         disk = self.disks[name]
         if self.is_traced:
-            self.tell(f"{name} client: {input_}")
+            self.trace_line(f"{name} client: {input_}")
         if isinstance(input_, ports.Subscribe):
             for id_, text in input_.subscriptions.items():
                 disk.subscriptions[int(id_)] = text
@@ -343,5 +343,5 @@ class World(Cabling):
     def _is_propagated(self, token: str) -> None:
         id_, version = map(int, token.split("/"))
         if self._version.get(id_) == version:
-            self.tell(f"subscription {id_} has propagated")
+            self.trace_line(f"subscription {id_} has propagated")
             self.oracle.propagated(id_)

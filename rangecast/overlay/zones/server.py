@@ -7,8 +7,8 @@ is at the broker whose zone holds the centre; its database, as one on disk does,
 
 Messages are numbered. One waits until all earlier ones that a subscriber of it may get too have
 arrived: whatever way they take, each subscriber gets them in order. A message has arrived when the
-zones that answered for it cover its rectangle. What is missing after some ticks is sent again, to
-what is missing only. Where neighbours fail together their zones can be lost: regularly, the
+zones that answered for it cover its rectangle. If zones are missing after some ticks, the message
+is sent again, to these only. Where neighbours fail together their zones can be lost: regularly, the
 server asks all zones, and has others adopt the zones that no broker answers for.
 """
 

@@ -284,7 +284,7 @@ class ZoneSimulation:
     # ---- what must hold
 
     def untiled(self) -> list[str]:
-        """Return what is wrong with the zones: places that two brokers hold, or none."""
+        """Return the faults of the tiling: positions that two brokers hold, or none."""
         held = [(zone.box, broker.id) for broker in self.brokers.values() for zone in broker.zones]
         wrong = [
             f"{a} and {b} overlap"

@@ -222,7 +222,8 @@ class _Topic:
         from confluent_kafka import KafkaError
 
         messages = await self._call(self._consumer.consume, TAKEN, 0.5)
-        # What was fetched before the topic has this id now is of this id: none comes back.
+        # Messages that were fetched before this check are of the topic with this id: no id comes
+        # back.
         if (messages or time.monotonic() - self._looked > LOOK) and not await self.look_up_topic():
             return False
         by_partition: dict[int, list[Any]] = {}

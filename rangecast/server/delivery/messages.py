@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
 
 class TransitionMessage(Message):
-    """Transition of a tracked object for one consumer, or a digest: subscriptions and fields."""
+    """Transition of a tracked object, or digest of several, for one consumer."""
 
     @classmethod
     def of(cls, seq: int, derived: Derived, event: bytes) -> Self:

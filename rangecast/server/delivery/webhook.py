@@ -60,16 +60,16 @@ JITTER = 0.1
 """Maximum fraction added to a delay at random, so that retries are spread out."""
 LONGEST_WAIT = 24 * HOUR
 """Seconds that `Retry-After` may ask for, at most."""
-LIMIT = 15.0
-"""Seconds that one attempt may take, from the name's address to the answer."""
-ANSWER, DRAIN = 16 << 10, 0.5
+ATTEMPT_TIMEOUT = 15.0
+"""Seconds of one attempt at most, from name resolution to the answer."""
+MAX_ANSWER_BYTES, DRAIN = 16 << 10, 0.5
 """Maximum bytes and seconds of an answer that are read and discarded, so that its connection can be
 reused.
 """
-MOST = 100
-"""Messages of one request."""
-OLD_SECRET = 24 * HOUR
-"""Seconds for which the secret before also signs."""
+MAX_BATCH = 100
+"""Maximum messages of one request."""
+OLD_SECRET_SECONDS = 24 * HOUR
+"""Seconds for which the previous secret also signs."""
 _PREFIX = "whsec_"
 
 
@@ -154,8 +154,10 @@ class Webhook(PushDelivery):
         target = target_of(options.url)
         if options.old_secret or options.old_until:
             raise RequestError(422, "use secret:rotate to change a secret")
-        if not 1 <= options.batch <= MOST:
-            raise RequestError(422, f"'batch' must be from 1 to {MOST}; given: {options.batch}")
+        if not 1 <= options.batch <= MAX_BATCH:
+            raise RequestError(
+                422, f"'batch' must be from 1 to {MAX_BATCH}; given: {options.batch}"
+            )
         if options.allow_private and not settings.allow_private_webhooks:
             raise RequestError(
                 403,
@@ -252,12 +254,12 @@ class Webhook(PushDelivery):
     async def attempt(self, name: str, kind: str, body: bytes) -> Answer:
         """Make one request; failures are returned, not raised."""
         try:
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(ATTEMPT_TIMEOUT):
                 response = await self._post(name, kind, body)
         except AddressError as failure:
             return Answer(None, str(failure))
         except TimeoutError:
-            return Answer(None, f"no response within {LIMIT:g} seconds")
+            return Answer(None, f"no response within {ATTEMPT_TIMEOUT:g} seconds")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as failure:
             return Answer(None, f"no response: {type(failure).__name__}")
         status, asked = response.status_code, response.headers.get("retry-after")
@@ -282,7 +284,7 @@ class Webhook(PushDelivery):
                 verify=_tls(),
                 trust_env=False,
                 follow_redirects=False,
-                timeout=LIMIT,
+                timeout=ATTEMPT_TIMEOUT,
                 limits=httpx.Limits(max_connections=1),
             )
         now = time.time()
@@ -316,7 +318,7 @@ def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
     if consumer.delivery.get("kind") != "webhook":
         raise RequestError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
     secret = new_secret()
-    old = {"old_secret": consumer.delivery["secret"], "old_until": time.time() + OLD_SECRET}
+    old = {"old_secret": consumer.delivery["secret"], "old_until": time.time() + OLD_SECRET_SECONDS}
     options = consumer.delivery | {"secret": secret} | old
     return msgspec.structs.replace(consumer.as_put(), delivery=options), secret
 
@@ -361,7 +363,7 @@ async def _drained(response: httpx.Response) -> None:
     size = 0
     async for part in response.aiter_raw():
         size += len(part)
-        if size > ANSWER:
+        if size > MAX_ANSWER_BYTES:
             return
 
 

@@ -27,8 +27,9 @@ from rangecast.server.state.entries import Token
 from rangecast.server.state.registry import RequestError
 
 SCOPES = ("read", "subscribe", "publish", "link", "admin")
-"""Look; change subscriptions and consumers; publish events; be a neighbour, as another server;
-everything, of all tenants."""
+"""Read; edit subscriptions and consumers; publish events; act as a neighbouring server; everything,
+for all tenants.
+"""
 DEFAULT = "default"
 LOOK = 0.25
 """Seconds after which a token that has ended is noticed, where nothing else asks for it."""

@@ -154,7 +154,7 @@ class FastPathProtocol(BoundedProtocol):
             return partial(self._put, secret, space, name)
         return None
 
-    # ---- what is done
+    # ---- operations
 
     def _publish(
         self, secret: bytes | None, space: str, has_lines: bool, key: str, body: bytes
@@ -213,7 +213,7 @@ class FastPathProtocol(BoundedProtocol):
         caller.require_scope(scope)
         return caller
 
-    # ---- what is answered
+    # ---- responses
 
     def _begin(
         self, work: Callable[[], Future[Any]], shown: Callable[[Any], tuple[int, bytes, bytes]]

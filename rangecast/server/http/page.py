@@ -54,7 +54,7 @@ def tile_origin(url: str) -> str:
 def _headers(images: str = "") -> dict[str, str]:
     """Return the headers of a file; `images`: an additional origin allowed for images."""
     policy = POLICY | {"img-src": f"'self' {images}".rstrip()}
-    text = "; ".join(f"{what} {who}" for what, who in policy.items())
+    text = "; ".join(f"{directive} {sources}" for directive, sources in policy.items())
     return {"Content-Security-Policy": text, **HEADERS}
 
 

@@ -33,7 +33,7 @@ class Tickets:
         self._waiting: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
         """By digest: the digest of the token, and until when it works."""
 
-    def made(self, token: str | None) -> str:
+    def issue(self, token: str | None) -> str:
         """Return a new ticket for the token with this digest; `None`: no token is required."""
         ticket = secrets.token_urlsafe(32)
         until = self._clock() + SECONDS
@@ -56,8 +56,8 @@ class Tickets:
 async def make_ticket(request: Request) -> Any:
     """Create a ticket: `?ticket=` opens one WebSocket or stream, within 30 seconds."""
     known(request)
-    made = request.app.state.tickets.made(grant_of(request).digest)
-    return {"ticket": made, "seconds": SECONDS}
+    issue = request.app.state.tickets.issue(grant_of(request).digest)
+    return {"ticket": issue, "seconds": SECONDS}
 
 
 def grant_by_ticket(connection: HTTPConnection) -> Grant:

@@ -30,7 +30,7 @@ class Clock:
             slow = self._now + int((seen - self._seen) // 1000 * SLOWER)
             if wall >= slow:
                 self._now, self._seen = wall, seen
-            elif slow > self._now:  # what is less than a microsecond isn't lost
+            elif slow > self._now:  # fractions of a microsecond carry over
                 self._now, self._seen = slow, seen
             return self._now
 

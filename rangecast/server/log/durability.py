@@ -30,7 +30,7 @@ INTERVAL = 0.05
 
 
 def configure(writer: sqlite3.Connection, durability: str) -> None:
-    """Make a connection write ahead, and sync its transactions as the policy says."""
+    """Enable WAL on a connection, and set the sync level of the policy."""
     writer.execute("PRAGMA journal_mode = WAL")
     writer.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
 

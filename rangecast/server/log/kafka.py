@@ -84,7 +84,7 @@ class KafkaPlace(NamedTuple):
         return f"kafka://{self.servers}/{self.prefix}"
 
     @contextmanager
-    def said(self, what: str) -> Iterator[None]:
+    def converting_errors(self, action: str) -> Iterator[None]:
         """Convert Kafka errors to `LogError`."""
         from confluent_kafka import KafkaException
 
@@ -97,7 +97,7 @@ class KafkaPlace(NamedTuple):
                 if is_fence(error.args[0]):
                     text = "another server is writing this log"
                     remedy = "run one server per prefix"
-            raise LogError(f"{self}: {what}: {text}\n  hint: {remedy}") from None
+            raise LogError(f"{self}: {action}: {text}\n  hint: {remedy}") from None
 
 
 def is_fence(error: Any) -> bool:
@@ -184,7 +184,7 @@ class KafkaLog:
         """Of the last seqs up to which was read: the offset where that goes on, and the checksum of
         the unit before it.
         """
-        with self._place.said("can't be opened"):
+        with self._place.converting_errors("can't be opened"):
             self._open()
 
     def _open(self) -> None:
@@ -230,7 +230,7 @@ class KafkaLog:
         # What became of a transaction that failed isn't known: so nothing more is taken, as after
         # a failed write to a disk. A restarted server reads the log.
         try:
-            with self._place.said("writing failed, and nothing more is accepted"):
+            with self._place.converting_errors("writing failed, and nothing more is accepted"):
                 self._producer.begin_transaction()
                 for unit in added:
                     self._produce(unit)
@@ -257,7 +257,7 @@ class KafkaLog:
         """Delete the records of units that lie entirely at or before a seq."""
         from confluent_kafka.admin import AdminClient
 
-        with self._one, self._place.said("can't be cut"):
+        with self._one, self._place.converting_errors("can't be cut"):
             # The last one stays: a log without any would begin a new history.
             begin = offset_after(self._place, min(upto, self.last - 1))
             self._begins.clear()
@@ -278,7 +278,7 @@ class KafkaLog:
         last = self.last
         units: list[Unit] = []
         size = 0
-        with self._one, self._place.said("can't be read"):
+        with self._one, self._place.converting_errors("can't be read"):
             end, chain = self._begins.get(after, (-1, b""))
             if end < 0:
                 end = offset_after(self._place, after)

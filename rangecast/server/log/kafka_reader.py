@@ -43,7 +43,7 @@ class KafkaTail:
         """Epoch and first seq of the log; unknown while it is empty."""
         self.at = 0
         """The offset up to which all has been read."""
-        with place.said("can't be read"):
+        with place.converting_errors("can't be read"):
             self._open()
 
     def _open(self) -> None:
@@ -70,7 +70,7 @@ class KafkaTail:
 
     def begin(self, after: int) -> None:
         """Start reading after a seq."""
-        with self._place.said("can't be read"):
+        with self._place.converting_errors("can't be read"):
             self._go_to(offset_after(self._place, after))
 
     def end(self) -> int:
@@ -79,12 +79,12 @@ class KafkaTail:
         It is the end of the written records, not of the committed ones: a commit is acknowledged a
         moment before readers see it.
         """
-        with self._place.said("can't be read"):
+        with self._place.converting_errors("can't be read"):
             return with_retries(self._end_now)
 
     def next_units(self, seconds: float) -> list[Unit]:
         """Return the next units; wait up to `seconds` for one."""
-        with self._place.said("can't be read"):
+        with self._place.converting_errors("can't be read"):
             units = []
             for _, epoch, unit in self._records(seconds):
                 if epoch != (self.epoch or epoch):

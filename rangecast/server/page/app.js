@@ -1,4 +1,4 @@
-// The page: what is where, and the one clock that everything follows.
+// Layout of the page, and the clock that everything follows.
 
 import { $, ask, columnsOf, exampleOf, many, onUnauthorized, options, setToken } from "./api.js";
 import * as map from "./map/map.js";

@@ -190,7 +190,7 @@ class Matching:
     def _track(self, requests: Sequence[Events], seqs: I64) -> None:
         tracks = self._tracks.spaces[requests[0].entry.number]
         transitions, begin = list[Derived](), 0
-        # With policies, unit by unit: what is collected follows from the log alone.
+        # With policies, unit by unit: collected notices depend on the log alone.
         groups = [[request] for request in requests] if tracks.notices else [requests]
         for group in groups:
             points = np.concatenate([request.encoded.points_in(tracks.space) for request in group])

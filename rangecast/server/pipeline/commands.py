@@ -173,11 +173,11 @@ Request = Edits | Events | Updates | NewTransitions
 
 
 class ResolvedRequest(NamedTuple):
-    """Answer to a request that writes nothing."""
+    """Result of a request that needs no write."""
 
     answer: PublishedEvents
     is_pending: bool
-    """Whether it depends on this group, and is valid once the group is written."""
+    """Whether it becomes valid only when its commit group is written."""
 
 
 def transition_requests(

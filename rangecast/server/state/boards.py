@@ -59,8 +59,8 @@ class ObjectChange(msgspec.Struct, omit_defaults=True):
     position: Any = UNSET
     """New position: a number, or over a space the values that change."""
     was: tuple[int, float, list[float | None]] | None = None
-    """Arrival, value and position before the change; a missing value is null. Used to read
-    backwards.
+    """Arrival, value and position before the change; a missing value is null. Used to reconstruct
+    past states.
     """
 
     @property

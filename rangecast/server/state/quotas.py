@@ -62,7 +62,7 @@ class Quotas:
         self._count(tenant, {"events_per_second": events, "bytes_per_second": size})
 
     def edit(self, tenant: str, edits: Sequence[AnyEdit]) -> None:
-        """Count edits about to be made, as `publish` does; deletions are free."""
+        """Charge edits to a tenant's rates before they are applied; deletions are free."""
         if self._registry.tenants.get(tenant):
             puts = [edit for edit in edits if isinstance(edit, PAID)]
             if puts:

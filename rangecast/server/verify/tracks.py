@@ -120,10 +120,10 @@ class TracksOracle:
             elif put.consumer == self._consumer:
                 self._due[named.id] = seq, _facts_of(named)
         collected.sort(key=lambda sent: (sent.at, repr(sent.key), sent.number))
-        told = space.notifier.take(collected)
+        notifications = space.notifier.take(collected)
         if space.tracker.watermark is not None:
-            told += space.notifier.advance(space.tracker.watermark)
-        self._record_notifications(space, told, last)
+            notifications += space.notifier.advance(space.tracker.watermark)
+        self._record_notifications(space, notifications, last)
 
     def _set_policy(self, space: _Space, name: str, definition: Any, seq: int) -> None:
         put = space.known.get(name)
@@ -134,9 +134,11 @@ class TracksOracle:
             space.notifier.set_consumer(put.id, consumer, has_both_ends=has_both_ends)
             self._record_notifications(space, space.notifier.set_policy(put.id, policy), seq)
 
-    def _record_notifications(self, space: _Space, told: Sequence[Notification], seq: int) -> None:
+    def _record_notifications(
+        self, space: _Space, notifications: Sequence[Notification], seq: int
+    ) -> None:
         """Record notifications that are for the consumer."""
-        for sent in told:
+        for sent in notifications:
             consumer = sent.consumer
             if sent.subscription is not None:
                 consumer = space.known[str(sent.subscription)].consumer

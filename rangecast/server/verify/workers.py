@@ -53,7 +53,7 @@ class WorkerReport(Report):
 def verify_workers(settings: WorkerSettings) -> WorkerReport:
     """Compare the matches topic with the matches implied by events, batches and log."""
     servers, report = KafkaPlace.parse(settings.log).servers, WorkerReport()
-    # In this order: what is matched meanwhile has its event, and its place in the log.
+    # In this order: matches that are written meanwhile have their event and log position.
     claims = _claims(servers, settings, report)
     batches = _batches(servers, settings)
     events = {

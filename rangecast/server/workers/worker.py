@@ -184,7 +184,7 @@ class Worker:
         arguments = servers, settings.events, settings.group_name, self.name
         self._member = member = Member(*arguments)
         ends = member.ends()
-        with self._place.said("the topics of matches can't be created"):
+        with self._place.converting_errors("the topics of matches can't be created"):
             make_topic(connecting(servers), settings.matches, len(ends))
             make_topic(connecting(servers), settings.batches, 1)
         if settings.until_end and self._ends is None:
@@ -232,14 +232,14 @@ class Worker:
 
     def _catch_up(self, is_over: Callable[[], bool]) -> None:
         """Apply the log up to everything acknowledged so far."""
-        end, told = self._tail.end(), time.monotonic()
+        end, reported = self._tail.end(), time.monotonic()
         while self._tail.at < end and not is_over():
             units = self._tail.next_units(_LOOK)
             self._matcher.take(units)
             if units:
-                told = time.monotonic()
-            elif time.monotonic() - told > _TELL:
-                told = time.monotonic()
+                reported = time.monotonic()
+            elif time.monotonic() - reported > _TELL:
+                reported = time.monotonic()
                 logger.warning("waiting for the end of a transaction of the server")
 
     def _records(self, batch: Batch, answer: Answer) -> Iterator[Record]:

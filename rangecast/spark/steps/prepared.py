@@ -116,9 +116,9 @@ class Prepared:
         if not layered_set.layers:
             return self
         same = layered_set.space.vocabularies == self.space.vocabularies
-        base = [replace(shard, gone=layered_set.gone_after(0)) for shard in self.shards]
+        base = [replace(shard, gone=layered_set.removed_from(0)) for shard in self.shards]
         more = [
-            replace(shard, gone=layered_set.gone_after(number + 1))
+            replace(shard, gone=layered_set.removed_from(number + 1))
             for number, shard in enumerate(layers)
             if shard is not None
         ]

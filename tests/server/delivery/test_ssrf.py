@@ -269,13 +269,13 @@ def test_answers_of_a_hostile_receiver(kind: str, monkeypatch: pytest.MonkeyPatc
             assert found["status"] == status, found
             assert found["delivered"] == (status == 200)
             assert len(json.dumps(found)) < 500
-            assert read <= webhook.ANSWER + (1 << 20)  # and what came with its last part
+            assert read <= webhook.MAX_ANSWER_BYTES + (1 << 20)  # and what came with its last part
 
     run(work)
 
 
 def test_a_receiver_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "LIMIT", 0.3)
+    monkeypatch.setattr(webhook, "ATTEMPT_TIMEOUT", 0.3)
 
     async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n")

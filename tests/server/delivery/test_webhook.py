@@ -163,7 +163,7 @@ def test_hostile_receivers(monkeypatch: pytest.MonkeyPatch) -> None:
             for path, (status, error) in table.items():
                 # short only where nothing else ends it: a busy machine is slow, too
                 limit = {"/slow": 0.3, "/slow-body": 2.0}.get(path, 20.0)
-                monkeypatch.setattr(webhook, "LIMIT", limit)
+                monkeypatch.setattr(webhook, "ATTEMPT_TIMEOUT", limit)
                 await client.webhook(f"http://127.0.0.1:{there.port}{path}")
                 answer = await client("POST", "consumers/out:test")
                 assert (path, answer["status"], answer["error"]) == (path, status, error)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.delivery.hub import Listener
+from rangecast.server.delivery.listeners import Listener
 from rangecast.server.delivery.messages import WINDOW, Mailbox
 from tests.server.http.test_auth import SPACE, Tenants
 

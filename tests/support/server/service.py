@@ -7,7 +7,7 @@ import json
 from collections.abc import Coroutine
 from typing import Any
 
-from rangecast.server.delivery.hub import Listener
+from rangecast.server.delivery.listeners import Listener
 from rangecast.server.delivery.messages import Message
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service

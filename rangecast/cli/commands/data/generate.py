@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperGroup
 
-from rangecast.cli.shared.option_groups import App, Said
+from rangecast.cli.shared.option_groups import App, OutputOptions
 from rangecast.cli.shared.options import Format, Seed
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _write(
     generator: Generator,
     settings: dict[str, Any],
     *,
-    options: Said,
+    options: OutputOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
         "data"
     ),

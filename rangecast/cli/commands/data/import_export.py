@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
-from rangecast.cli.shared.option_groups import Said, SubscriptionOptions
+from rangecast.cli.shared.option_groups import OutputOptions, SubscriptionOptions
 from rangecast.cli.shared.options import Output, Overwrite, SpaceFile, SubscriptionsFile
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ UnsupportedFile = Annotated[
 
 def import_(
     kind: SystemName,
-    options: Said,
+    options: OutputOptions,
     rules: Annotated[Path, typer.Argument(help="The rules, in the format of their system.")],
     output: Output = "-",
     space: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.option_groups import App, Said
+from rangecast.cli.shared.option_groups import App, OutputOptions
 from rangecast.cli.shared.options import Overwrite
 
 app = App()
@@ -23,7 +23,7 @@ def infer(
     events: Annotated[
         Path, typer.Argument(help="Events: .csv, .jsonl, .parquet, .arrow, or - for stdin.")
     ],
-    options: Said,
+    options: OutputOptions,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The TOML file to write; - is stdout.")
     ] = Path("-"),

@@ -130,7 +130,7 @@ def _check_partition(path: Path, space: Path, options: BothOptions, plot: Path |
 
 
 def _first_few(texts: list[Any]) -> list[Any]:
-    """Return the first few of many items, and the number of the others."""
+    """Return the first `_SHOWN` items, then "... and N more" if any are left out."""
     more = len(texts) - _SHOWN
     return [*texts[:_SHOWN], f"... and {more:,} more"] if more > 0 else texts
 

@@ -187,8 +187,8 @@ def in_words(verdict: Verdict, result: str) -> str:
             "none missing, none extra, none duplicated"
         )
     counts = ", ".join(_counted(n, what) for what, n in verdict.differences().items() if n)
-    told = (
+    message = (
         f"{result}: incorrect: {counts}; {verdict.differing_events:,} of {verdict.events:,} "
         f"events differ in their matches; expected matches in all: {verdict.pairs:,}"
     )
-    return "\n  ".join([told, *verdict.others, *map(str, verdict.samples)])
+    return "\n  ".join([message, *verdict.others, *map(str, verdict.samples)])

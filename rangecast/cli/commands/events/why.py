@@ -107,8 +107,8 @@ def _show(explanation: Explanation) -> None:
     console.print(table)
     others = [number for number in range(len(boxes_of_it)) if number != nearest]
     for number in others[:_ALTERNATIVES]:
-        told = failures(boxes_of_it[number]) or "matches as well"
-        console.print(f"alternative {number + 1}: {told}", markup=False, soft_wrap=True)
+        reason = failures(boxes_of_it[number]) or "matches as well"
+        console.print(f"alternative {number + 1}: {reason}", markup=False, soft_wrap=True)
     if len(others) > _ALTERNATIVES:
         console.print(f"... and {len(others) - _ALTERNATIVES:,} more alternatives: see --json")
     console.print(explanation.verdict, markup=False, soft_wrap=True)

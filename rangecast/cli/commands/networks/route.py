@@ -9,7 +9,7 @@ import typer
 
 from rangecast.cli.commands.networks.servers import servers
 from rangecast.cli.commands.networks.zones import zones
-from rangecast.cli.shared.option_groups import App, BothOptions, EngineOptions, Said
+from rangecast.cli.shared.option_groups import App, BothOptions, EngineOptions, OutputOptions
 from rangecast.cli.shared.options import Output, Plot
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _generated(name: str, seed: int) -> ScenarioData:
 @app.command("simulate", short_help="Inject faults into simulated networks; verify deliveries.")
 def simulate_(
     on: EngineOptions,
-    options: Said,
+    options: OutputOptions,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds.")] = 1000,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Run only this seed.")] = None,

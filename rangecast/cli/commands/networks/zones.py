@@ -136,7 +136,7 @@ def zones(
         with run.task("sending") as advance:
             comparison = _Comparison(net, changes, axes)
             comparison.paint("Paint-Dense", board(algorithm="dense"), advance)
-            comparison.paint("Paint-Sparse", sparse, advance, with_letters=True)
+            comparison.paint("Paint-Sparse", sparse, advance, with_unicast=True)
             if files.space is None or upper_bound_attribute is not None:
                 comparison.paint("Paint-Sparse(1)", board(epsilon=1.0), advance)
             rows_of = {name: row for row, name in enumerate(things.ids.to_pylist())}
@@ -152,7 +152,7 @@ def zones(
         if plot is not None:
             _draw(plot, net, points, comparison, costs, files.tables.names)
         if output != "-":
-            run.say(_lines(costs))
+            run.say(_table_text(costs))
         facts = {
             "updates": len(changes),
             "interests": len(points),
@@ -191,13 +191,13 @@ class _Comparison:
         self.farthest: tuple[int, F64] | None = None
         """The Paint-Sparse message that reaches the most zones: their number, and its bounds."""
 
-    def paint(self, name: str, board: Board, advance: Any, *, with_letters: bool = False) -> None:
-        """Send all updates as a board paints them, and optionally by unicast to interests."""
+    def paint(self, name: str, board: Board, advance: Any, *, with_unicast: bool = False) -> None:
+        """Apply the updates to a board; sum the traffic of its messages, optionally of unicast."""
         import numpy as np
 
         from rangecast.overlay.zones.traffic import Traffic
 
-        painted = through = direct = Traffic()
+        painted = over_zones = over_links = Traffic()
         for first in range(0, len(self._changes), _CHUNK):
             changes = self._changes[first : first + _CHUNK]
             before = board.seq
@@ -207,14 +207,14 @@ class _Comparison:
             names = np.array([change.id for change in changes], object)
             own = bounds[messages.objects == names[messages.seq - before]]
             painted += traffic._replace(received=self._net.received(own))
-            if with_letters:
+            if with_unicast:
                 by_zones, by_link = self._net.unicast(own)
-                through, direct = through + by_zones, direct + by_link
+                over_zones, over_links = over_zones + by_zones, over_links + by_link
                 self._note(bounds, ways.zones)
             advance(len(changes))
         self._found[name] = painted
-        if with_letters:
-            self._found |= {"Unicast": direct, "Unicast by zones": through}
+        if with_unicast:
+            self._found |= {"Unicast": over_links, "Unicast by zones": over_zones}
 
     def _selected(self, bounds: F64) -> F64:
         """Return bounds on the axes of the zones."""
@@ -301,7 +301,7 @@ def _draw(
         np.array([box[side] for box in [*net.zones.boxes, net.zones.frame]])[:, shown]
         for side in (0, 1)
     )
-    of = "" if d == 1 else f" of {names[attribute]}"
+    suffix = "" if d == 1 else f" of {names[attribute]}"
     draw(
         path,
         (lows[:-1], highs[:-1]),
@@ -310,12 +310,12 @@ def _draw(
         points[:, shown],
         way,
         {name: (cost.overlay, cost.ip) for name, cost in costs.items()},
-        (f"l{of}", f"r{of}"),
+        (f"l{suffix}", f"r{suffix}"),
     )
 
 
-def _lines(rows: dict[str, _Cost]) -> str:
-    """Return the table as lines that fit a terminal."""
+def _table_text(rows: dict[str, _Cost]) -> str:
+    """Return the table as text that fits a terminal."""
     from rangecast.report.markdown import cell
 
     lines = [["approach", *(name.replace("_", " ") for name in _Cost._fields)]]

@@ -47,13 +47,15 @@ def consumers(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the consumers of a server: their space or board, their lag, and their delivery.
+    """List, configure or delete the consumers of a server.
 
-    LAG counts the edits and events in the log after the acknowledged position. With one NAME, all
-    details of that consumer are shown.
+    The list shows the space or board, the lag and the delivery of each. LAG counts the edits and
+    events in the log after the acknowledged position. With one NAME, all details of that consumer
+    are shown.
 
-    The options of a policy replace the delivery policy of the named consumers: it holds for the
-    transitions of all subscriptions of a consumer together, after the policies of these.
+    The policy options replace the delivery policy of the named consumers. It applies to the
+    transitions of all subscriptions of a consumer together, after the policies of the
+    subscriptions.
 
     \b
     Examples:

@@ -286,7 +286,7 @@ def serve(
 
     demos = {"market": market.demo, "fleet": fleet.demo}
     published = [] if demo is None else [demos[demo]()]
-    gc.disable()  # what is loaded stays: until `ready` there is nothing to collect
+    gc.disable()  # loaded objects stay: there is nothing to collect until `ready`
     try:
         serve(settings, ready, [*published, *read])
     finally:

@@ -64,7 +64,7 @@ def _changed(before: pa.Table, seed: int) -> pa.Table:
 
 
 class Compiler:
-    """A process that compiles the kernels of matching, then those of ranking.
+    """Background process that compiles the kernels of matching, then those of ranking.
 
     If it dies, the first user of a kernel compiles it.
     """

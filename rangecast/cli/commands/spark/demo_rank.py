@@ -104,6 +104,6 @@ def some_best(quotes: Path, result: Path, counted: Tally) -> list[EventRanking]:
 
 def _in_words(quote: dict[str, object]) -> str:
     """Return a quote in readable form."""
-    told = f"{quote['symbol']} ({quote['sector']}) at {quote['price']:.2f}"
-    told += f", risk {quote['risk']:.2f}"
-    return told if quote["pe"] is None else f"{told}, P/E {quote['pe']:.1f}"
+    text = f"{quote['symbol']} ({quote['sector']}) at {quote['price']:.2f}"
+    text += f", risk {quote['risk']:.2f}"
+    return text if quote["pe"] is None else f"{text}, P/E {quote['pe']:.1f}"

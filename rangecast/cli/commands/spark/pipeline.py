@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.option_groups import App, Said
+from rangecast.cli.shared.option_groups import App, OutputOptions
 from rangecast.cli.shared.options import Master, Output, SpaceFile
 from rangecast.errors import FileError
 
@@ -19,7 +19,7 @@ def run(
     file: Annotated[
         Path, typer.Argument(help="The pipeline: a TOML file (docs/how-to/streaming.md).")
     ],
-    options: Said,
+    options: OutputOptions,
     master: Master = None,
 ) -> None:
     """Run a pipeline to its end or until Ctrl-C; a restart continues where it stopped.
@@ -60,7 +60,7 @@ def check(
     file: Annotated[
         Path, typer.Argument(help="The pipeline: a TOML file (docs/how-to/streaming.md).")
     ],
-    options: Said,
+    options: OutputOptions,
 ) -> None:
     """Check a pipeline without starting Spark, and show its graph.
 
@@ -109,7 +109,7 @@ def backfill(
     ],
     text: Annotated[str, typer.Option("--filter", help="The filter: price < 10 and ...")],
     space: SpaceFile,
-    options: Said,
+    options: OutputOptions,
     time: Annotated[
         str | None,
         typer.Option(

@@ -34,7 +34,7 @@ TRANSITION_FIELDS = {
     "id": text("Id of a transition; the same on redelivery."),
 }
 POLICY = record(
-    "What is delivered of the transitions of a subscription, or of a consumer: "
+    "Delivery policy for the transitions of a subscription, or of a consumer: "
     "docs/explanation/tracks.md.",
     {
         "deduplicate": text("Repeats within this time are dropped.", examples=["10 min"]),

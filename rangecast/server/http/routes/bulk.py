@@ -255,7 +255,7 @@ def _edits_of_json(
             raise msgspec.DecodeError
         rows = _listed.decode(body) if body[:1] == b"[" else _lines.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # the usual way says what is wrong, if something is
+        pass  # the general path reports the error, if any
     else:
         edits = [
             PutSubscription(

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rangecast.server.core import Core
-from rangecast.server.delivery.hub import TAKEN
+from rangecast.server.delivery.listeners import TAKEN
 from rangecast.server.delivery.messages import Batch, Gap, position
 from rangecast.server.delivery.push import Deliveries
 from rangecast.server.http.auth import Grant, Grants, allowed, core_of, granted
@@ -231,8 +231,8 @@ async def _events(
                 parts.append(b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), message.seq, text))
             yield b"".join(parts) or b": %s\n\n" % position(epoch, listener.sent).encode()
         if rejected:
-            told = {"status": rejected[0].status, "detail": str(rejected[0])}
-            yield b"event: error\ndata: %s\n\n" % msgspec.json.encode(told)
+            problem = {"status": rejected[0].status, "detail": str(rejected[0])}
+            yield b"event: error\ndata: %s\n\n" % msgspec.json.encode(problem)
     except LogError as error:  # said in the stream: its status is sent
         yield b"event: error\ndata: %s\n\n" % msgspec.json.encode({"detail": str(error)})
     finally:

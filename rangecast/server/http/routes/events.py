@@ -245,14 +245,14 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
             if not units:
                 return
 
-    def told() -> Iterator[bytes]:
+    def with_problems() -> Iterator[bytes]:
         try:
             yield from lines()
         except RangecastError as error:  # the status of the answer is sent
             problem = {"status": status_of(error), "detail": str(error)}
             yield _encode({"error": problem}) + b"\n"
 
-    return StreamingResponse(told(), media_type="application/x-ndjson")
+    return StreamingResponse(with_problems(), media_type="application/x-ndjson")
 
 
 def digest_for(key: str, body: bytes) -> str:

@@ -315,7 +315,7 @@ def is_integer_id(name: str, value: Any, noun: str = "subscription") -> bool:
 
 
 async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
-    """Return whether an edit has propagated to all servers, if requested."""
+    """If requested, wait until an edit has propagated; return the outcome as a response field."""
     if wait not in ("", "propagated"):
         raise RequestError(422, f"'wait' must be 'propagated', or left out; given: {wait[:80]!r}")
     links = request.app.state.links

@@ -35,7 +35,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.errors import RangecastError
 from rangecast.server.core import Core
-from rangecast.server.delivery.hub import TAKEN, Listener
+from rangecast.server.delivery.listeners import TAKEN, Listener
 from rangecast.server.delivery.messages import Gap, Message, position
 from rangecast.server.http.auth import Caller, Grant, Grants, core_of, digest_of, peer_of
 from rangecast.server.http.bodies.read import MAX_EVENTS, off_loop

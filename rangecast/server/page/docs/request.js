@@ -6,7 +6,7 @@ const LONGEST = 200_000;
 const pretty = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
 function inputs(one) {
-  // What is typed here goes as it is: there is nothing to inflate.
+  // The body is sent as typed, uncompressed.
   return one.parameters.filter((given) => given.name !== "Content-Encoding").map((given) => {
     const { name, schema } = given;
     const label = `${name}${given.required ? " *" : ""}`;

@@ -1,4 +1,4 @@
-// Boards: their interests, each with its list of the best objects as it is now.
+// Boards: their interests, each with its current top k.
 
 import { $, ask, el, many, options, say, shownValue } from "../api.js";
 

@@ -106,7 +106,7 @@ class Notices:
         return derived
 
     def take(self, transitions: list[Transition], watermark: datetime | None) -> list[Derived]:
-        """Process the transitions of a unit; return what is due by the watermark."""
+        """Process the transitions of a unit; return the notices due by the watermark."""
         ordered = sorted(transitions, key=lambda each: (each.at, repr(each.key), each.number))
         notices = self._notifier.take(ordered)
         if watermark is not None:

@@ -37,7 +37,7 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False, frozen=True):
         return int(self.name) if self.is_integer else self.name
 
     def ended(self, died: int) -> Version:
-        """Return the version as it is after the edit that ended it."""
+        """Return the version, marked as ended by edit `died`."""
         return self if died == self.died else msgspec.structs.replace(self, died=died)
 
 

@@ -174,9 +174,9 @@ class _Batches(Sink):
     def _settled_columns(self, columns: StructType, batch: Batch) -> StructType:
         """Return the columns with ids of the sink's type; reject columns that changed."""
         self.check_columns(columns)
-        wanted = with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
+        wanted = with_ids(columns, batch, self.name, partial(self._batches.recorded, "ids"))
         listed = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in wanted)
-        held = self._batches.settled("columns", listed)
+        held = self._batches.recorded("columns", listed)
         if held != listed:
             raise UsageError(
                 f"{self.name}: its batches have the columns {held}; given: {listed}\n"
@@ -184,7 +184,7 @@ class _Batches(Sink):
                 "step (its type, output or kept columns)"
             )
         by = ", ".join(self._partition_by)
-        held = self._batches.settled("partition_by", by)
+        held = self._batches.recorded("partition_by", by)
         if held != by:
             raise UsageError(
                 f"{self.name}: its batches are partitioned by {held or 'nothing'}; given: "
@@ -296,7 +296,7 @@ def check_partitions(columns: StructType, partition_by: Sequence[str], name: str
 
 
 def with_ids(
-    columns: StructType, batch: Batch, sink: str, settled: Callable[[str], str]
+    columns: StructType, batch: Batch, sink: str, recorded: Callable[[str], str]
 ) -> StructType:
     """Return columns whose ids of subscriptions have the type of the sink.
 
@@ -308,7 +308,7 @@ def with_ids(
         kind, form = field.dataType, ID_TYPES.get(field.name)
         if form is not None:
             whole = kind.simpleString() == form.format("bigint") and batch.subscriptions > 0
-            answers = settled("bigint" if whole else "string")
+            answers = recorded("bigint" if whole else "string")
             if answers == "bigint" and not whole and batch.subscriptions:
                 raise UsageError(
                     f"{sink}: contains subscriptions with integer ids, but version "
