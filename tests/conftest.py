@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # xdist reads a group off the end of an id, and puts it in a field of the item that
             # pytest 9.2 no longer has: without this line every worker would start a Spark.
             item._id = item.id.parse(f"{item.nodeid}@{group.args[0]}")
-    items.sort(key=_when)
+    _order(items)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -83,14 +83,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return super()._split_scope(nodeid).partition("::")[0]
 
-    config.option.loadscopereorder = False  # `_when` decides, not the number of tests
+    config.option.loadscopereorder = False  # `_order` decides, not the number of tests
     return ByGroupOrFile(config, log)
 
 
-def _when(item: pytest.Item) -> int:
-    """Where a test comes: those that take long begin first, so that all processes end together."""
-    marks = {mark.name for mark in item.iter_markers()}
-    return 0 if {"spark", "process"} <= marks else 1 if {"spark", "process"} & marks else 2
+def _order(items: list[pytest.Item]) -> None:
+    """Begin with Spark's tests, which run as one unit, and mix the others all along.
+
+    Tests of processes wait most of the time, and the others need a core. Units of process tests
+    come a little earlier than their turn, those of several files first: they take longest.
+    """
+    units: dict[str, list[pytest.Item]] = {}
+    waiting: dict[str, int] = {}
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        name = group.args[0] if group is not None else item.nodeid.partition("::")[0]
+        units.setdefault(name, []).append(item)
+        marks = {mark.name for mark in item.iter_markers()}
+        waits = 0 if name == "spark" or "process" not in marks else 2 if group is not None else 1
+        waiting[name] = max(waiting.get(name, 0), waits)
+    first = sorted((name for name in units if waiting[name]), key=lambda name: -waiting[name])
+    rest = [name for name in units if not waiting[name] and name != "spark"]
+    when = {name: 0.8 * turn / len(first) for turn, name in enumerate(first)}
+    when |= {name: turn / len(rest) for turn, name in enumerate(rest)}
+    when["spark"] = -1.0
+    items[:] = [item for name in sorted(units, key=when.__getitem__) for item in units[name]]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Shapes in plain Python with rational numbers: what the kernels are compared with."""
+"""Shapes in plain Python with exact numbers: what the kernels are compared with."""
 
 from __future__ import annotations
 
@@ -15,18 +15,29 @@ Ring = list[Corner]
 
 def polygon_holds(rings: list[Ring], x: float, y: float, border: str) -> bool:
     """Whether a polygon holds a point, by exact crossings of a ray to the right."""
-    px, py = Fraction(x), Fraction(y)
+    corners = [corner for ring in rings for corner in ring]
+    px, py, *whole = _integers([x, y, *(value for corner in corners for value in corner)])
     inside = on_border = False
+    at = 0
     for ring in rings:
-        for (ax, ay), (bx, by) in pairwise(ring):
-            x1, y1, x2, y2 = map(Fraction, (ax, ay, bx, by))
-            if (x2 - x1) * (py - y1) == (y2 - y1) * (px - x1):
+        end = at + 2 * len(ring)
+        for (x1, y1), (x2, y2) in pairwise(zip(whole[at:end:2], whole[at + 1 : end : 2])):
+            side = (x2 - x1) * (py - y1) - (y2 - y1) * (px - x1)
+            if side == 0:
                 on_border |= min(x1, x2) <= px <= max(x1, x2) and min(y1, y2) <= py <= max(y1, y2)
             if (y1 <= py) != (y2 <= py):
-                inside ^= px < x1 + (py - y1) * (x2 - x1) / (y2 - y1)
+                inside ^= side > 0 if y2 > y1 else side < 0
+        at = end
     if border == "once":
         return inside
     return border == "closed" if on_border else inside
+
+
+def _integers(values: list[float]) -> list[int]:
+    """Return numbers times their common denominator: as exact as fractions, and much faster."""
+    ratios = [value.as_integer_ratio() for value in values]
+    common = max(below for _, below in ratios)  # all are powers of two
+    return [above * (common // below) for above, below in ratios]
 
 
 def circle_holds(cx: float, cy: float, radius: float, x: float, y: float, border: str) -> bool:
