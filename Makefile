@@ -49,13 +49,13 @@ run: setup  ## the main job: the market example on Spark, proved right; look at 
 serve: setup  ## a server with something to see: open http://127.0.0.1:8080
 	@$(BIN)/rangecast serve --demo --port 8080
 
-# Three processes: those that wait for Spark leave a core to the others. Kernels are compiled first,
-# each once: three processes that begin at once would compile the same ones.
+# Four processes: those that wait for Spark and for servers leave the cores to the others. Kernels
+# are compiled first: most tests need the same ones.
 test: setup  ## all tests but the long repetitions of make test-soak
 	$(BIN)/rangecast precompile
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --durations=30
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --durations=30
 
-test-quick: setup  ## the tests that start neither Spark nor servers: minutes
+test-quick: setup  ## the tests that start no other process, neither Spark nor servers: minutes
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not spark and not process and not soak"
 
 test-soak: setup  ## nightly: the long repetitions, and all examples of every property

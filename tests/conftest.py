@@ -23,7 +23,7 @@ settings.load_profile("suite")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One local session for all tests that need one; they share a process (`xdist_group`)."""
+    """One local session for all tests of a process that need one."""
     from rangecast.spark import get_session
     from tests.support.server.servers import LIGHT
 
@@ -64,8 +64,10 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
+            # Two groups, so that two processes can share the tests.
+            name = "spark" if item.path.parent.name == "spark" else "spark_elsewhere"
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(name))
         group = item.get_closest_marker("xdist_group")
         if group is not None and hasattr(config, "workerinput") and hasattr(item, "_id"):
             # xdist reads a group off the end of an id, and puts it in a field of the item that
@@ -88,26 +90,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _order(items: list[pytest.Item]) -> None:
-    """Begin with Spark's tests, which run as one unit, and mix the others all along.
+    """Begin with Spark's tests, which two processes run, and mix the others.
 
     Tests of processes wait most of the time, and the others need a core. Units of process tests
     come a little earlier than their turn, those of several files first: they take longest.
     """
     units: dict[str, list[pytest.Item]] = {}
-    waiting: dict[str, int] = {}
     for item in items:
         group = item.get_closest_marker("xdist_group")
         name = group.args[0] if group is not None else item.nodeid.partition("::")[0]
         units.setdefault(name, []).append(item)
-        marks = {mark.name for mark in item.iter_markers()}
-        waits = 0 if name == "spark" or "process" not in marks else 2 if group is not None else 1
-        waiting[name] = max(waiting.get(name, 0), waits)
-    first = sorted((name for name in units if waiting[name]), key=lambda name: -waiting[name])
-    rest = [name for name in units if not waiting[name] and name != "spark"]
-    when = {name: 0.8 * turn / len(first) for turn, name in enumerate(first)}
-    when |= {name: turn / len(rest) for turn, name in enumerate(rest)}
-    when["spark"] = -1.0
-    items[:] = [item for name in sorted(units, key=when.__getitem__) for item in units[name]]
+    items[:] = [item for name in ("spark", "spark_elsewhere") for item in units.pop(name, [])]
+    waiting = [name for name in units if _starts_processes(units[name])]
+    waiting.sort(key=lambda name: ".py" in name)
+    others = [name for name in units if name not in waiting]
+    when = {name: 0.8 * turn / len(waiting) for turn, name in enumerate(waiting)}
+    when |= {name: turn / len(others) for turn, name in enumerate(others)}
+    for name in sorted(units, key=when.__getitem__):
+        items += units[name]
+
+
+def _starts_processes(unit: list[pytest.Item]) -> bool:
+    """Return whether most tests of a unit start processes."""
+    return 2 * sum(item.get_closest_marker("process") is not None for item in unit) > len(unit)
 
 
 @pytest.fixture

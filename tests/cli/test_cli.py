@@ -269,6 +269,7 @@ def test_version_help_and_list(cli, tmp_path):
     assert "market" in cli("generate", "--help").stdout
 
 
+@pytest.mark.process
 def test_output_into_a_closed_pipe_is_no_fault(data):
     many = "id,price\n" + "".join(f"{i},5\n" for i in range(50_000))
     (data / "events.csv").write_text(many)

@@ -168,6 +168,7 @@ def test_what_is_wrong_with_stdin_is_said_of_stdin(cli, data):
 # ---- completion and help
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

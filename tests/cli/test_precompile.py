@@ -105,6 +105,7 @@ def test_a_tracker_needs_no_other_kernels_than_those_compiled_ahead(rule: Rule):
     assert signatures() - ahead == set()
 
 
+@pytest.mark.process
 def test_kernels_are_compiled_in_processes_of_their_own(cli):
     for processes in ("1", "2"):
         lines = cli("precompile", "match", "rank", "--processes", processes).stderr.splitlines()

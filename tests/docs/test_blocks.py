@@ -118,7 +118,7 @@ def is_on_spark(page: Path) -> bool:
 def runnable() -> list[Any]:
     """The pages with code; those that need Spark share its session."""
     pages = [page for page in PAGES if blocks(page, "python") + blocks(page, "sh")]
-    marks = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+    marks = [pytest.mark.spark, pytest.mark.xdist_group("spark_elsewhere")]
     return [
         pytest.param(page, marks=marks if is_on_spark(page) else [], id=relative(page))
         for page in pages

@@ -257,6 +257,7 @@ def experiments(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[s
     return done
 
 
+@pytest.mark.process
 def test_what_a_user_names() -> None:
     four = ["vcr-side", "vcr-overlap", "vcr-hashing", "vcr-decomposition"]
     assert chosen(["vcr-side", "002"]) == four

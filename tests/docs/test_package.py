@@ -54,6 +54,7 @@ def test_the_command_line_loads_only_what_help_needs():
     assert not HEAVY & loaded_by("import rangecast.cli.main")
 
 
+@pytest.mark.process
 def test_verify_reads_the_results_of_streams_without_spark():
     names = "rangecast.cli.commands.events.verify, rangecast.store.commits"
     assert "pyspark" not in loaded_by(f"import {names}")

@@ -118,6 +118,7 @@ def compare(rules: dict[str, Rule], events: list[Any], *, alone: bool) -> Counte
     return matched
 
 
+@pytest.mark.process
 def test_patterns_match_what_event_ruler_matches() -> None:
     r = random.Random(7)
     rules = {f"r{number}": rule(r) for number in range(300)}
@@ -126,6 +127,7 @@ def test_patterns_match_what_event_ruler_matches() -> None:
     assert matched.total() > 2_500
 
 
+@pytest.mark.process
 def test_so_do_tests_that_ignore_case() -> None:
     """Each in a machine of its own: together with others, event-ruler 1.8.1 finds too much."""
     rules = {

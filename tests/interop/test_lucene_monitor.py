@@ -58,6 +58,7 @@ def document(given: dict[str, Any]) -> str:
     return "\t".join(f"{kinds[name]} {name} {value}" for name, value in given.items())
 
 
+@pytest.mark.process
 def test_queries_match_what_lucene_monitor_matches() -> None:
     r = random.Random(11)
     queries = {f"q{number}": query(r) for number in range(400)}

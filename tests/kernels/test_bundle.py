@@ -108,6 +108,7 @@ def test_an_array_may_be_annotated_by_an_alias():
         Bundle(Aliased(np.arange(3.0)))
 
 
+@pytest.mark.process
 def test_with_the_bounds_check_on_pointers_are_checked():
     run = subprocess.run(
         [sys.executable, "-c", CHECKED],
@@ -161,6 +162,7 @@ def cell(table, row, column):
     return opened(table, Fixed).grid[row, column]
 
 
+@pytest.mark.process
 def test_with_the_bounds_check_on_a_read_beyond_an_array_of_a_bundle_raises():
     run = subprocess.run(
         [sys.executable, "-c", PLANTED],

@@ -114,6 +114,7 @@ def use(folder: Path, before: str = "") -> int:
     return compiled(start(folder, before + USE))
 
 
+@pytest.mark.process
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path):
     folder = private_folder(tmp_path / "rangecast" / "kernels")
     with (folder / "compiling.lock").open("w") as locks:
@@ -126,6 +127,7 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path):
     assert sorted(map(compiled, both)) == [0, 1]
 
 
+@pytest.mark.process
 def test_a_process_that_ends_while_it_compiles_holds_nobody_up(tmp_path):
     dies = """
 import os
@@ -160,6 +162,7 @@ subprocess.run([sys.executable, "-c", lock, jit.cache_folder() / "compiling.lock
     assert use(tmp_path, fails) == 2
 
 
+@pytest.mark.process
 def test_a_damaged_file_is_replaced(tmp_path):
     assert use(tmp_path) == 1
     assert use(tmp_path) == 0

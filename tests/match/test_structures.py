@@ -47,6 +47,7 @@ def test_a_stream_keeps_its_structure(name):
     assert sum(1 for _ in pieces) >= 1
 
 
+@pytest.mark.process
 def test_every_kernel_is_compiled_for_one_kind_of_arrays():
     """An array that is read-only in one place and not in another costs seconds of compiling."""
     done = subprocess.run(

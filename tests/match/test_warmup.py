@@ -291,6 +291,7 @@ print(matched, best, kept, compiled.seconds, [one.wait() for one in running])
 """
 
 
+@pytest.mark.process
 def test_from_an_empty_cache_nothing_is_compiled_before_the_first_answer(tmp_path):
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "RANGECAST_COMPILE": ""}
     command = [sys.executable, "-c", FRESH]
@@ -308,6 +309,7 @@ board.set_value(1, 9.0)
 """
 
 
+@pytest.mark.process
 def test_a_board_from_an_empty_cache_says_at_once_what_it_waits_for(tmp_path):
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "RANGECAST_COMPILE": ""}
     command = [sys.executable, "-c", BOARD]
@@ -328,6 +330,7 @@ print(engine.match({"title": "a red bike", "price": 4.0}))
 """
 
 
+@pytest.mark.process
 def test_a_set_with_texts_from_an_empty_cache_says_what_is_compiled(tmp_path):
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "RANGECAST_COMPILE": ""}
     command = [sys.executable, "-c", TEXTS]

@@ -79,6 +79,7 @@ def test_nothing_reads_on_after_an_error(tmp_path, reads):
     assert reads == failed
 
 
+@pytest.mark.process
 def test_a_process_exits_with_a_reader_open(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"id,price\n{ROWS}\n")

@@ -80,6 +80,7 @@ def test_a_planted_mistake_of_a_server_s_links_is_found(broken):
         assert any(link_world.simulate(seed) for seed in seeds)
 
 
+@pytest.mark.process
 def test_a_seed_is_one_history_in_every_process():
     traces = []
     for hash_seed in ("1", "2"):

@@ -178,6 +178,7 @@ def _dies(tell, *_):
     tell.send(None)
 
 
+@pytest.mark.process
 def test_nobody_waits_for_kernels_whose_process_died(monkeypatch):
     monkeypatch.setattr(demo_ahead, "_compile", _dies)
     compiler = Compiler(5, 1)

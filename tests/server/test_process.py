@@ -142,12 +142,10 @@ def test_a_new_certificate_without_a_restart_and_lines_of_json(tmp_path: Path) -
     assert "tenant" not in stranger
 
 
-def test_a_certificate_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_used_is_rejected(cli: Any, tmp_path: Path) -> None:
     certify(tmp_path, "one")
     for name, key in (("none.pem", "tls.key"), ("tls.pem", "tls.pem"), ("tls.key", "tls.key")):
-        command = [*SERVE[:4], "--tls-cert", name, "--tls-key", key, "--port", "0"]
-        done = subprocess.run(command, cwd=tmp_path, env=HERE, capture_output=True, text=True)
-        assert done.returncode == 2
+        done = cli("serve", "--tls-cert", name, "--tls-key", key, "--port", "0", code=2)
         assert f"--tls-cert {name} and --tls-key {key} can't be used" in done.stderr
 
 
@@ -206,6 +204,7 @@ def _fill_up_and_free(http: httpx.Client, ballast: Path, acked: dict[int, int]) 
     assert [json.loads(line)["event"]["price"] for line in log] == list(acked.values())
 
 
+@pytest.mark.process
 def test_the_garbage_collector_spares_what_stays() -> None:
     asked = """
 import gc

@@ -264,6 +264,7 @@ print(built(streams)[0].column("rows")[0].as_py())
 """Builds a shard of the size that is planned for some memory, with no more than that."""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("rows", "mentioned", "dimensions", "width"),
     [(300_000, 3, 3, 36), (150_000, 4, 20, 0)],

@@ -127,6 +127,7 @@ def test_an_object_without_room_gives_up_its_pages_and_stays_mapped(tmp_path, mo
     assert objects[1].digest not in shipped._paged_out
 
 
+@pytest.mark.process
 def test_a_driver_leaves_nothing_behind_even_if_it_is_killed(own_cache):
     code = (
         "from rangecast.spark import shipped; import numpy as np, os, signal, sys;"

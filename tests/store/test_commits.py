@@ -73,6 +73,7 @@ def test_a_batch_without_rows_is_committed_too(tmp_path):
     assert seen(tmp_path / "matches") == rows(0)
 
 
+@pytest.mark.process
 def test_killed_anywhere_nothing_is_lost_and_nothing_is_there_twice(tmp_path):
     states = set()
     for folder in killed_at_each_operation(tmp_path, lambda f: write(f, 0), write_next):

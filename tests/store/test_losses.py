@@ -50,6 +50,7 @@ def half_written(folder):
     return [path.name for path in folder.rglob("*") if path.name.endswith(".partial")]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(data, name):
     many_events(data)
@@ -68,6 +69,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(data, name):
     assert not (data / name).exists()
 
 
+@pytest.mark.process
 def test_stdout_on_a_full_disk(data):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -163,6 +165,7 @@ def test_an_internal_error_asks_for_a_report(cli, data, monkeypatch):
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_command_and_leaves_nothing(data, number):
     many_events(data, 1_000_000)  # seconds of work
@@ -180,6 +183,7 @@ def test_a_signal_ends_a_command_and_leaves_nothing(data, number):
     assert not (data / "out.csv").exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_during_the_first_import_of_pandas_is_not_lost(data, name):
     (data / "stand-in/pandas").mkdir(parents=True)

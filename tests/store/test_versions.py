@@ -113,6 +113,7 @@ def commit_two(folder):
     Versions(folder).commit(boxes(2), SPACE)
 
 
+@pytest.mark.process
 def test_killed_while_publishing_there_is_a_whole_version_or_none(tmp_path):
     seen = set()
     for folder in killed_at_each_operation(tmp_path, commit_one, commit_two):
@@ -293,6 +294,7 @@ def apply_edits(folder):
     Edits(folder / "e", Versions(folder / "v"), SPACE).apply()
 
 
+@pytest.mark.process
 def test_killed_while_edits_are_applied_none_is_applied_twice(tmp_path):
     for folder in killed_at_each_operation(tmp_path, base_and_edits, apply_edits):
         apply_edits(folder)

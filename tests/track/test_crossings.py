@@ -169,7 +169,7 @@ def test_paths_on_the_earth_cross_what_lies_within_reach(longitude: float):
         ends = [(chance.uniform(-0.04, 0.04), chance.uniform(52.46, 52.54)) for _ in range(2)]
         places = [{"longitude": at(x), "latitude": y} for x, y in ends]
         both, inside = crossed(tracks, *places)
-        t = np.linspace(0, 1, 400)
+        t = np.linspace(0, 1, 100)  # 106 m apart at most: at 500 m that is 3 m
         path = [
             (ends[0][0] + s * (ends[1][0] - ends[0][0]), ends[0][1] + s * (ends[1][1] - ends[0][1]))
             for s in t
