@@ -12,7 +12,7 @@ from tests.soak import link_world
 from tests.support.broken_brokers import BROKEN, found
 from tests.support.broken_brokers import SEEDS as SEEDS_OF_MISTAKES
 
-SEEDS = range(100)
+SEEDS = range(64)
 SOMETIMES = (
     "resyncs by gap",
     "resyncs by digest",
