@@ -21,7 +21,9 @@ def polygon_holds(rings: list[Ring], x: float, y: float, border: str) -> bool:
     at = 0
     for ring in rings:
         end = at + 2 * len(ring)
-        for (x1, y1), (x2, y2) in pairwise(zip(whole[at:end:2], whole[at + 1 : end : 2])):
+        for (x1, y1), (x2, y2) in pairwise(
+            zip(whole[at:end:2], whole[at + 1 : end : 2], strict=True)
+        ):
             side = (x2 - x1) * (py - y1) - (y2 - y1) * (px - x1)
             if side == 0:
                 on_border |= min(x1, x2) <= px <= max(x1, x2) and min(y1, y2) <= py <= max(y1, y2)
