@@ -31,6 +31,8 @@ class MatchAnswerer:
     """Whether answers say when their subscriptions arrived, so that they can be merged."""
     dead: Bool | None = None
     """Subscriptions that no longer answer."""
+    is_ordered: bool = True
+    """Whether the answers to an event are in order of arrival, and in one chunk."""
 
     @classmethod
     def of(
@@ -41,11 +43,13 @@ class MatchAnswerer:
         *,
         at_once: bool = False,
         device: str | None = None,
+        memory: int | None = None,
     ) -> MatchAnswerer:
         """Build the index with this name over the given subscriptions.
 
         at_once   allow a plain scan to answer until the kernels are compiled
         device    device to match on; `None`: the CPU
+        memory    maximum bytes of the index that `auto` chooses
         """
         if device is not None:
             choice = choose(boxes, index, device=device)
@@ -53,13 +57,13 @@ class MatchAnswerer:
         if at_once:
             structure, choice = begin(boxes, index)
             return cls(structure, boxes.ids, choice, threads)
-        choice = choose(boxes, index)
+        choice = choose(boxes, index, memory)
         return cls(build(boxes, choice.name), boxes.ids, choice, threads)
 
     def as_part(self, gone: I64, *, is_merged: bool = True) -> MatchAnswerer:
         """Return this answerer as a part of a set, without the arrival numbers in `gone`."""
         dead = dead_rows(self.arrival, len(self.ids), gone)
-        return replace(self, is_part=is_merged, dead=dead)
+        return replace(self, is_part=is_merged, is_ordered=is_merged, dead=dead)
 
     @property
     def best(self) -> None:
@@ -84,7 +88,11 @@ class MatchAnswerer:
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers for events (n, d) in chunks that never split an event."""
         threads = number_of_threads(self.threads, len(points))
-        for first, matches in stream_ordered(self.index, points, threads):
+        if self.is_ordered:
+            found = stream_ordered(self.index, points, threads)
+        else:
+            found = self.index.stream(points)
+        for first, matches in found:
             offsets, rows = matches.offsets, matches.rows
             if self.dead is not None:
                 lives = ~self.dead[rows]

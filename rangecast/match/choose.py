@@ -114,6 +114,8 @@ def choose(
 ) -> Choice:
     """Return the requested index; `auto` chooses by the boxes and the available memory.
 
+    memory   maximum bytes of boxes and cell lists together
+
     A device has its own index. `auto` never chooses a device.
     """
     check_index(index)
@@ -147,10 +149,12 @@ def choose(
     if entries is not None and matches <= _TILE_MATCHES and entries <= _TILE_ENTRIES:
         return Choice("tiles", f"{facts}, small on two attributes: about {entries:.0f} a cell")
     held = boxes.lo.nbytes + boxes.hi.nbytes
-    room = (_ROOM + _TIMES * held if memory is None else memory) - held
+    room = _ROOM + (_TIMES - 1) * held
     alone = np.empty(len(boxes.lo), np.bool_)
     mark_disjoint(boxes.lo, boxes.hi, boxes.owner, alone)
     best = min(weigh(boxes, sample, alone, room), key=lambda plan: plan.time, default=None)
+    if memory is not None and best is not None and held + best.size > memory:
+        best = None
     if best is None or _MARGIN * best.time > _slabs_time(boxes, sample, matches):
         return Choice("slabs", f"{facts}; cell lists would be slower or too large")
     size = f"{best.size / 1e6:,.0f} MB"

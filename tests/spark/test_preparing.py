@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from rangecast import Integer, Number, Space
+from rangecast.match.result import BUFFER
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import CollectedRows
 from rangecast.spark import match, prepare_match, prepare_rank, rank, shipped
+from rangecast.spark.steps.prepared import match_maker
 from rangecast.spark.steps.shards import build, memory
 from rangecast.spark.subscriptions import kept, packs, spool
 from rangecast.spark.subscriptions.kept import gather_small, keep_rows
@@ -291,6 +294,34 @@ def test_a_shard_can_be_built_in_the_memory_that_it_is_planned_for(
     enough = built(1)
     assert enough.stdout.strip() == str(rows), enough.stderr
     assert built(0.5).returncode
+
+
+def test_a_structure_that_auto_chooses_fits_into_its_part_of_a_workers_memory():
+    lo = RANDOM.integers(0, 200, (20_000, 2)).astype(float)
+    boxes = Boxes.of(lo, lo + RANDOM.integers(1, 20, lo.shape))
+    large, small = (match_maker("auto", room)(boxes) for room in (1 << 30, 8 << 20))
+    assert (large.choice.name, small.choice.name) == ("cells", "slabs")
+    assert large.memory > memory.room_of_structure(8 << 20) >= small.memory
+    assert match_maker("cells", 8 << 20)(boxes).choice.name == "cells"
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_answers_that_are_not_merged_are_the_same_ones(is_merged):
+    def pairs(answerer):
+        for some in answerer.answers(points):
+            ids = some.columns["subscription"].to_pylist()
+            yield from zip(some.events.tolist(), ids, strict=True)
+
+    lo = RANDOM.random((2_000, 2))
+    boxes = Boxes.of(lo, lo + 0.3)
+    points = np.tile(RANDOM.random((200, 2)), (50, 1))
+    whole = match_maker("auto", 1 << 30)(boxes)
+    gone = [3, 70]
+    part = replace(whole, arrival=np.arange(2_000)).as_part(np.array(gone), is_merged=is_merged)
+    found = [*pairs(part)]
+    expected = [pair for pair in pairs(whole) if pair[1] not in gone]
+    assert len(expected) > BUFFER  # an event is split
+    assert (found if is_merged else sorted(found)) == expected
 
 
 @pytest.mark.parametrize("rows", [6_000, 20_000])

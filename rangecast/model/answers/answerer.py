@@ -68,7 +68,8 @@ class Answerer(Protocol):
         """Return this answerer as one part of a set, without the removed subscriptions.
 
         gone        arrival numbers of the removed subscriptions
-        is_merged   whether its answers are merged with those of other parts (`merge_parts`)
+        is_merged   whether its answers are merged with those of other parts (`merge_parts`);
+                    otherwise, they may come in any order, and split an event
         """
 
     def answers(self, points: F64) -> Iterator[Answers]:

@@ -10,7 +10,6 @@ many calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -23,6 +22,7 @@ from rangecast.spark.steps.prepared import (
     MAX_WORKER_MEMORY,
     Prepared,
     Subscriptions,
+    match_maker,
     prepare_answers,
 )
 from rangecast.spark.steps.query import EventQuery, need_one_of, reject_ignored
@@ -76,7 +76,7 @@ def match(
     )
     if isinstance(subscriptions, Prepared):
         return asked.answer(subscriptions)
-    make = partial(MatchAnswerer.of, index=index)
+    make = match_maker(index, max_worker_memory)
     prepared = prepare_answers(asked.session, subscriptions, space, make, max_worker_memory)
     matches = asked.answer(prepared)
     release_with_frame(matches, prepared.release, prepared.memory)

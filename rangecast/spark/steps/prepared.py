@@ -38,7 +38,7 @@ from rangecast.spark.steps.shards.build import (
     in_space,
 )
 from rangecast.spark.steps.shards.explain import explain_shards
-from rangecast.spark.steps.shards.memory import shards_wanted
+from rangecast.spark.steps.shards.memory import room_of_structure, shards_wanted
 from rangecast.spark.steps.shards.sharded_set import Shard, ShardedSet
 from rangecast.spark.subscriptions.kept import (
     KeptSet,
@@ -164,8 +164,14 @@ def prepare_match(
                         large for it is built by the workers, in shards
     """
     check_match_index(index)
-    make = partial(MatchAnswerer.of, index=index)
+    make = match_maker(index, max_worker_memory)
     return prepare_answers(session, subscriptions, space, make, max_worker_memory, rejected)
+
+
+def match_maker(index: str, max_worker_memory: int, device: str | None = None) -> Make:
+    """Return a builder of matching answerers that suit workers with this memory."""
+    memory = room_of_structure(max_worker_memory)
+    return partial(MatchAnswerer.of, index=index, device=device, memory=memory)
 
 
 def prepare_rank(

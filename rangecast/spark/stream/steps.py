@@ -24,7 +24,6 @@ from pyspark.sql.types import StructType
 
 from rangecast.device.devices import check_device_index
 from rangecast.errors import UsageError, did_you_mean
-from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index as check_match_index
 from rangecast.model.space import Space
 from rangecast.rank.answerer import RankAnswerer, RankQuery
@@ -36,7 +35,7 @@ from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encod
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.filter import PassThroughQuery
 from rangecast.spark.steps.match import OUTPUTS, match_query
-from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
+from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY, match_maker
 from rangecast.spark.steps.query import EventQuery, QuerySource
 from rangecast.spark.steps.rank import TAKEN, best_of_seconds
 from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
@@ -155,7 +154,7 @@ class MatchStep(AnswerStep):
             raise UsageError(f"no output {self.output!r}: {did_you_mean(self.output, OUTPUTS)}")
         check_match_index(self.index)
         check_device_index(self.device, self.index)
-        make = partial(MatchAnswerer.of, index=self.index, device=self.device)
+        make = match_maker(self.index, self.max_worker_memory, self.device)
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:

@@ -30,10 +30,16 @@ limit to the second by itself."""
 _libc = ctypes.CDLL(None)
 
 
+def room_of_structure(max_worker_memory: int) -> int:
+    """Return the bytes that the structure of a shard may take: a worker opens several."""
+    return max_worker_memory // 4
+
+
 def shards_wanted(size: SetSize, max_worker_memory: int) -> int:
     """Return the number of shards for a set: 1 if it fits into a worker."""
     plain = size.boxes * size.dimensions * 16
-    if size.mentions * _STRUCTURE <= max_worker_memory // 4 and plain <= max_worker_memory // 2:
+    structure = size.mentions * _STRUCTURE
+    if structure <= room_of_structure(max_worker_memory) and plain <= max_worker_memory // 2:
         return 1
     needed = (
         size.boxes * _OF_BOX
