@@ -47,6 +47,8 @@ _PIECE = 512
 """Events that are compared with recent rows at a time."""
 _INDEXED = 1 << 17
 """Comparisons with recent rows that take longer than to build a structure of them."""
+_SAMPLED = 16
+"""Events of which one is looked at for an estimate."""
 _UNREAD = new_counters(levels=0)
 """Counters of work that isn't returned."""
 
@@ -276,12 +278,16 @@ def _compare_recent(
 
 
 def _comparisons(scores: F64, query: Query, best: Best) -> int:
-    """Return how many comparisons `_add_recent` takes, by the descending scores of recent rows."""
+    """Return how many comparisons `_add_recent` takes, by the descending scores of recent rows.
+
+    Some of the events stand for all.
+    """
     room = best.rows.shape[1]
     if query.combine is not None or room == 0:
         return len(scores) * len(query.lo)
-    last = np.where(best.counts == room, best.scores[:, -1], -np.inf)
-    return int(np.searchsorted(-scores, -last, side="right").sum())
+    counts, lowest = best.counts[::_SAMPLED], best.scores[::_SAMPLED, -1]
+    last = np.where(counts == room, lowest, -np.inf)
+    return _SAMPLED * int(np.searchsorted(-scores, -last, side="right").sum())
 
 
 def _best_part(part: RankedPart, liveness: Liveness, query: Query) -> Best:

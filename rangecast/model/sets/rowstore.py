@@ -26,7 +26,7 @@ never counted are ignored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -327,9 +327,10 @@ def terms_of(rows: RowArrays, row: int) -> list[Box]:
     """Return the boxes of one row in the sparse form of filters."""
     if row < rows.sourced:
         assert rows.source is not None
-        lo, hi = (ends[0].tolist() for ends in rows.source.bounds_of(np.array([row])))
-        ends = enumerate(zip(lo, hi, strict=True))
-        return [tuple((axis, *pair) for axis, pair in ends if pair != (-np.inf, np.inf))]
+        lo, hi = rows.source.bounds_of(np.array([row]))
+        bounds = zip(count(), lo[0].tolist(), hi[0].tolist(), strict=False)
+        free = -np.inf, np.inf
+        return [tuple([bound for bound in bounds if bound[1:] != free])]
     bounds = rows.bounds.arrays
     first = bounds.first_term[bounds.first_box[row] : bounds.first_box[row + 1] + 1].tolist()
     return [

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8
+from rangecast.kernels.bits import prefetch
+from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.rank.merged import merge_into
 from rangecast.rank.slabs.exact import search_exact
@@ -56,6 +58,10 @@ def _set_floors(
     earliest   arrival of the first of these rows: where all came later, an equal score loses
     """
     k = scores.shape[1]
+    arrivals = pointer(arrival, 0)
+    for event in range(first, last):
+        if counts[event] == k:
+            prefetch(arrivals, rows[event, k - 1])
     for event in range(first, last):
         floor = -np.inf
         if counts[event] == k:
