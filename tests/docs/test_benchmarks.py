@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -367,6 +370,42 @@ def test_a_ratio_of_calls_that_is_a_fifth_worse_is_named(before, after, heading)
     assert CALLS.count(before) == 1
     found = [number.heading for number, *_ in compare.worse(CALLS, CALLS.replace(before, after))]
     assert found == ([] if heading is None else [heading])
+
+
+MEASURED = """
+import runpy, sys, types
+
+def run(report, *, quick):
+    report.begin("Calls that users make", "Measured elsewhere.")
+    report.blocks.append(open("measured.md").read())
+
+sys.modules["benchmarks.calls"] = types.SimpleNamespace(run=run)
+runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
+"""
+"""The command line, with numbers from a file instead of those that a benchmark measures."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [(CALLS, 0), (CALLS.replace("0.60", "0.51"), 0), (CALLS.replace("0.60", "0.45"), 1)],
+)
+def test_the_exit_status_says_whether_a_run_is_a_fifth_worse(tmp_path, after, status):
+    def measured(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "measured.md").write_text(text)
+        command = [sys.executable, "-c", MEASURED, "calls", "--output", *arguments]
+        more = {"env": os.environ | {"PYTHONPATH": str(frame.ROOT)}, "cwd": tmp_path}
+        return subprocess.run(command, check=False, capture_output=True, text=True, **more)
+
+    assert measured(CALLS, "before").returncode == 0
+    done = measured(after, "after", "--compare", "before")
+    assert done.returncode == status, done.stderr
+    assert ("worse than in before by more than 20%" in done.stdout) == bool(status)
+    assert ("Matching: W1" in done.stdout) == bool(status)
+    assert (tmp_path / "after" / "calls.md").is_file()
+    absent = measured(after, "after", "--compare", "absent")
+    assert absent.returncode == 2
+    assert "there is no page to compare with: absent/calls.md" in absent.stderr
 
 
 def test_processes_that_fetch_at_the_same_time(
