@@ -328,9 +328,8 @@ def terms_of(rows: RowArrays, row: int) -> list[Box]:
     if row < rows.sourced:
         assert rows.source is not None
         lo, hi = rows.source.bounds_of(np.array([row]))
-        bounds = zip(count(), lo[0].tolist(), hi[0].tolist(), strict=False)
-        free = -np.inf, np.inf
-        return [tuple([bound for bound in bounds if bound[1:] != free])]
+        ends = zip(count(), lo[0].tolist(), hi[0].tolist(), strict=False)
+        return [tuple([bound for bound in ends if bound[1:] != (-np.inf, np.inf)])]
     bounds = rows.bounds.arrays
     first = bounds.first_term[bounds.first_box[row] : bounds.first_box[row + 1] + 1].tolist()
     return [
