@@ -30,7 +30,7 @@ _Command = typer.Typer | Callable[..., None]
 _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
     "Events and subscriptions": {
         "match": (match.match, "Find the subscriptions that match each event."),
-        "rank": (rank.rank, "Find the k best subscriptions of each event."),
+        "rank": (rank.rank, "Find the top k subscriptions of each event."),
         "count": (count.count, "Count the subscriptions that match each event."),
         "why": (why.why, "Explain why a subscription matches an event, or doesn't."),
         "why-not": (why_not.why_not, "Find the subscriptions that an event nearly matches."),

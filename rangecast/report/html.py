@@ -87,9 +87,9 @@ def tile(label: str, value: str, note: str = "", *, kind: str = "") -> Html:
     return tag("div", tag("dt", label), tag("dd", *shown), class_=f"tile {kind}".strip())
 
 
-def tiles(*all_of_them: Html) -> Html:
+def tiles(*each: Html) -> Html:
     """Return a row of tiles that wraps on a narrow page."""
-    return tag("dl", *all_of_them, class_="tiles")
+    return tag("dl", *each, class_="tiles")
 
 
 def card(plot: Svg, title: str, caption: str) -> Html:
@@ -99,9 +99,9 @@ def card(plot: Svg, title: str, caption: str) -> Html:
     )
 
 
-def cards(*all_of_them: Html, three: bool = False) -> Html:
+def cards(*each: Html, three: bool = False) -> Html:
     """Return cards side by side, two or three per row where there is room."""
-    return tag("div", *all_of_them, class_="cards three" if three else "cards")
+    return tag("div", *each, class_="cards three" if three else "cards")
 
 
 def share(text: str, length: float) -> Html:

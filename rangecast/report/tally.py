@@ -74,9 +74,9 @@ class Tally:
         if not here.any():
             return None
         edges = np.linspace(when[here].min(), when[here].max() + 1, _SPANS + 1)
-        all_of_them, unwanted = self._by(np.searchsorted(edges, when, "right") - 1, here, _SPANS)
+        counts, unwanted = self._count_by(np.searchsorted(edges, when, "right") - 1, here, _SPANS)
         starts = edges[:-1].astype(np.int64).astype("datetime64[us]")
-        return Group(name, starts, all_of_them, unwanted)
+        return Group(name, starts, counts, unwanted)
 
     def by_value(self) -> Group | None:
         """Return the events without a match by the first attribute with listed values."""
@@ -89,12 +89,12 @@ class Tally:
         whole = np.zeros(len(codes), np.int64)
         whole[here] = places
         labels = [str(self.space[name].value(code)) for code in known.tolist()]
-        return Group(name, labels, *self._by(whole, here, len(known))) if labels else None
+        return Group(name, labels, *self._count_by(whole, here, len(known))) if labels else None
 
-    def _by(self, column: I64, here: Bool, size: int) -> tuple[I64, I64]:
-        unwanted = here & (self.per_event == 0)
+    def _count_by(self, column: I64, mask: Bool, size: int) -> tuple[I64, I64]:
+        unwanted = mask & (self.per_event == 0)
         return (
-            np.bincount(column[here], minlength=size),
+            np.bincount(column[mask], minlength=size),
             np.bincount(column[unwanted], minlength=size),
         )
 

@@ -341,7 +341,7 @@ class Core:
         the future. `outcome` is filled in by the time it resolves.
         """
         if edits:
-            self.quotas.edit(edits[0].tenant, edits)
+            self.quotas.charge_edits(edits[0].tenant, edits)
         for edit in edits:
             if isinstance(edit, PutSubscription) and len(edit.filter) > INLINE_LENGTH:
                 self.quotas.check_length(edit.tenant, edit.filter)
@@ -383,7 +383,7 @@ class Core:
         consumers   consumers to create first, in the same unit
         """
         if edits:
-            self.quotas.edit(edits[0].tenant, [*consumers, *edits])
+            self.quotas.charge_edits(edits[0].tenant, [*consumers, *edits])
         if consumers:
             return self._submit(Edits([*consumers, *edits], None, if_match, outcome))
         return self._submit(Edits(as_run(edits), read, if_match, outcome))

@@ -46,7 +46,7 @@ class CommittedFolder:
         self.folder = Path(folder)
         self.stream = stream
         self._replace = replace
-        self._notes: dict[str, str] | None = None  # of a batch job that is to replace another
+        self._pending_facts: dict[str, str] | None = None  # of a replacing batch job
         self._staging = self.folder.with_name(f".{self.folder.name}.staging")
 
     def __enter__(self) -> CommittedFolder:
@@ -75,7 +75,7 @@ class CommittedFolder:
 
     def is_committed(self, batch: int) -> bool:
         """Return whether a batch is committed."""
-        return self._notes is None and (self.folder / _name(batch)).exists()
+        return self._pending_facts is None and (self.folder / _name(batch)).exists()
 
     def stage(self, batch: int) -> Path:
         """Return the folder that an attempt writes a batch to; it doesn't exist yet.
@@ -88,8 +88,8 @@ class CommittedFolder:
         """Return the value that the first batch recorded for a fact; record `value` if there is
         none.
         """
-        if self._notes is not None:
-            return self._notes.setdefault(fact, value)
+        if self._pending_facts is not None:
+            return self._pending_facts.setdefault(fact, value)
         owner = self.folder / _OWNER
         noted: dict[str, str] = json.loads(owner.read_bytes())
         if fact not in noted:
@@ -129,7 +129,7 @@ class CommittedFolder:
             return
         stream = json.loads(owner.read_bytes())["stream"]
         if self._replace and BATCH_JOB in stream and BATCH_JOB in self.stream:
-            self._notes = {"stream": self.stream}  # until the commit all stays as it is
+            self._pending_facts = {"stream": self.stream}  # until the commit nothing changes
             return
         if stream != self.stream:
             remedy = (
@@ -148,14 +148,14 @@ class CommittedFolder:
 
     def _remove_replaced(self) -> None:
         """Remove the files of the job that this one replaces; readers briefly see none."""
-        if self._notes is None:
+        if self._pending_facts is None:
             return
         gone = self._staging / f"{_name(0)}.{uuid4().hex}"
         gone.mkdir()
         for old in self.folder.glob("batch=*"):
             old.rename(gone / old.name)
-        write_whole(self.folder / _OWNER, json.dumps(self._notes).encode())
-        self._notes = None
+        write_whole(self.folder / _OWNER, json.dumps(self._pending_facts).encode())
+        self._pending_facts = None
         shutil.rmtree(gone, ignore_errors=True)
 
 

@@ -94,8 +94,8 @@ class LayeredSet(NamedTuple):
     @property
     def id_type(self) -> pa.DataType:
         """Id type of the newest subscriptions: only an empty set may change its type."""
-        came = [layer.boxes for layer in self.layers if layer.boxes.rows]
-        return (came[-1] if came else self.base).ids.type
+        nonempty = [layer.boxes for layer in self.layers if layer.boxes.rows]
+        return (nonempty[-1] if nonempty else self.base).ids.type
 
     @property
     def rows(self) -> int:

@@ -73,7 +73,7 @@ class Versions:
 
     def __init__(self, folder: str | Path, *, few: int = FEW):
         self.folder = Path(folder)
-        self._few = few
+        self._max_layer_edits = few
         self._checked: set[int] = set()
         """Whole versions whose bytes were all verified before."""
         self._thread = threading.RLock()
@@ -205,7 +205,7 @@ class Versions:
                 return None
             layered = self.layered(after)
             size = layer.size + sum(part.size for part in layered.layers)
-            if size > max(self._few, layered.base.rows // _SHARE):
+            if size > max(self._max_layer_edits, layered.base.rows // _SHARE):
                 return None
             base, numbers = self.parts(after)
             while numbers and layered.layers[len(numbers) - 1].size <= _MERGE_FACTOR * layer.size:

@@ -123,11 +123,11 @@ def test_the_folder_of_another_stream_is_rejected(tmp_path):
 
 def test_a_folder_in_which_nothing_was_committed_may_be_taken_over(tmp_path):
     with CommittedFolder(tmp_path / "matches", "s") as sink:
-        assert sink.settled("ids", "bigint") == "bigint"
+        assert sink.recorded("ids", "bigint") == "bigint"
     write(tmp_path, 0, stream="t")
     for given in ("string", "bigint"):  # once there is a batch, what is settled stays
         with CommittedFolder(tmp_path / "matches", "t") as sink:
-            assert sink.settled("ids", given) == "string"
+            assert sink.recorded("ids", given) == "string"
     with pytest.raises(UsageError, match="a batch job fills a folder once"):
         write(tmp_path, 0, stream="batch job 7")
 

@@ -43,21 +43,21 @@ class StreamProgress:
         """Show the current activity on a terminal, until the next batch."""
         self._status.update(text)
 
-    def batch(self, done: BatchOutcome) -> None:
+    def add_batch(self, outcome: BatchOutcome) -> None:
         """Add a batch to the totals and print its progress."""
         for name in ("events", "matches", "rejected", "rejected_edits", "seconds"):
-            self.totals[name] += getattr(done, name)
-        for name, count in done.steps.items():
+            self.totals[name] += getattr(outcome, name)
+        for name, count in outcome.steps.items():
             self.totals["steps"][name] = self.totals["steps"].get(name, 0) + count
         self.totals["batches"] += 1
-        if done.subscriptions or self.totals["version"] is None:
-            self.totals["version"] = done.version
+        if outcome.subscriptions or self.totals["version"] is None:
+            self.totals["version"] = outcome.version
         if self._run.options.as_json:
-            self._run.print_json(done.facts())
+            self._run.print_json(outcome.facts())
         elif self._live:
-            self._status.update(self._line(done))
+            self._status.update(self._line(outcome))
         else:
-            self._run.say(self._line(done))
+            self._run.say(self._line(outcome))
 
     def _line(self, done: BatchOutcome) -> str:
         rate = per_second(done.events, done.seconds)

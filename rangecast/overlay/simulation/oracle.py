@@ -1,7 +1,7 @@
 """Oracle: what a network must and may deliver, by one global `Engine` and the times.
 
 A pair of an event and a subscription *must* be delivered if every broker knew of the subscription
-(it had propagated) when the event was accepted, and if the subscription stays as it is until then.
+(it had propagated) when the event was accepted, and if the subscription is unchanged until then.
 A pair *may* be delivered if the subscription is there, with a filter that matches the event, when
 it is. Deliveries lie between the two; once faults have healed, every pair that must be delivered
 is.

@@ -1,4 +1,4 @@
-"""fsync policy of the SQLite log: what is synced, and when.
+"""fsync policy of the SQLite log: which writes are synced, and when.
 
     --durability    an answered write is            synced by
     fsync           on disk                         SQLite, with each transaction

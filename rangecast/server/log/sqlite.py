@@ -418,7 +418,7 @@ class SqliteLog:
     def _close_writer(self) -> None:
         """Close the current segment; its file is then complete, even while others read it."""
         if self._writer is not None:
-            with contextlib.suppress(sqlite3.Error):  # a full disk: it stays as it is
+            with contextlib.suppress(sqlite3.Error):  # a full disk: it stays unchanged
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._writer.close()
 

@@ -424,7 +424,7 @@ class CommitPipeline:
         count = len(encoded.lines)
         request.accepted = PublishedEvents(admission.seq, count, head.rejected, skipped=skipped)
         if head.key:
-            self.deduplicator.note(head, admission.seq, count)
+            self.deduplicator.record(head, admission.seq, count)
         if not count:
             return ResolvedRequest(request.accepted, is_pending)
         if head.source:

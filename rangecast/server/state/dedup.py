@@ -81,7 +81,7 @@ class Deduplicator:
         """Return whether the request with the same key is in the current, unwritten group."""
         return _key(head, head.key) in self._new_requests
 
-    def note(self, head: EventsHead, first: int, count: int) -> None:
+    def record(self, head: EventsHead, first: int, count: int) -> None:
         """Remember a request."""
         key = _key(head, head.key)
         self.requests[key] = PreviousRequest(head.digest, first, count, head.rejected)
@@ -142,7 +142,7 @@ class Deduplicator:
         """Restore the state from a unit of the log."""
         self.begin()
         if head.key:
-            self.note(head, first, len(lines))
+            self.record(head, first, len(lines))
         if head.source:
             self.note_source(head)
         if head.dedup:

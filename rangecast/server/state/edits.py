@@ -264,7 +264,7 @@ AnyEdit = (
     | AdvanceTracks
 )
 
-PAID = (PutSubscription, PutInterest, PutConsumer, PutSpace, PutBoard)
+CHARGED_EDITS = (PutSubscription, PutInterest, PutConsumer, PutSpace, PutBoard)
 """Edits that count against a tenant's limits: the others need one of these before, or are the
 server's own.
 """

@@ -16,7 +16,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import boxes_of_texts
 from rangecast.model.filters.tentative import TentativeBoxes, TentativeSpace
 from rangecast.model.space import Space
-from rangecast.server.state.edits import PAID, AnyEdit, size_of
+from rangecast.server.state.edits import CHARGED_EDITS, AnyEdit, size_of
 from rangecast.server.state.registry import Registry, RequestError
 
 LIMITS = {
@@ -47,7 +47,7 @@ class Quotas:
         self._clock = clock
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
         """Tokens left of a rate, and since when; below 0 after a large request."""
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._sessions: Counter[str] = Counter()
 
     def limit(self, tenant: str, name: str) -> int | None:
@@ -61,10 +61,10 @@ class Quotas:
         """
         self._count(tenant, {"events_per_second": events, "bytes_per_second": size})
 
-    def edit(self, tenant: str, edits: Sequence[AnyEdit]) -> None:
+    def charge_edits(self, tenant: str, edits: Sequence[AnyEdit]) -> None:
         """Charge edits to a tenant's rates before they are applied; deletions are free."""
         if self._registry.tenants.get(tenant):
-            puts = [edit for edit in edits if isinstance(edit, PAID)]
+            puts = [edit for edit in edits if isinstance(edit, CHARGED_EDITS)]
             if puts:
                 used = {"edits_per_second": len(puts), "bytes_per_second": size_of(puts)}
                 self._count(tenant, used)
@@ -80,7 +80,7 @@ class Quotas:
                 f"the log may hold {limit:,} bytes of this tenant, and has {kept:,}\n"
                 "  hint: wait until retention removes old ones, or request a higher limit",
             )
-        with self._one:
+        with self._lock:
             self._use(tenant, used)
 
     def _use(self, tenant: str, used: dict[str, int]) -> None:

@@ -155,7 +155,7 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
             if not mine.is_there:
                 continue
             if (head.tenant, head.space) == (tenant, mine.space):
-                matched = judge.wanted(head.space, rows_of(lines, head.form))
+                matched = judge.recipients(head.space, rows_of(lines, head.form))
                 for seq, wanted in enumerate(matched, unit.first):
                     if wanted is None:
                         raise RangecastError(f"{folder}: the event of seq {seq} can't be used")

@@ -52,7 +52,7 @@ class DeliveryOracle:
             if edit.tenant == self._tenant:
                 self._apply(edit, seq)
 
-    def wanted(self, space: str, events: Sequence[object]) -> list[Wanted | None]:
+    def recipients(self, space: str, events: Sequence[object]) -> list[Wanted | None]:
         """Return the recipients of each event; `None` for a rejected event."""
         if space not in self._sets:
             raise UsageError(

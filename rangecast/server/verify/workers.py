@@ -65,7 +65,7 @@ def verify_workers(settings: WorkerSettings) -> WorkerReport:
     for batch in _with_log(settings.log, batches, judge):
         every = ((batch.partition, offset) for offset in range(batch.first, batch.upto))
         places = [at for at in every if at in events]
-        matched = judge.wanted(settings.space, [_decoded(events[at]) for at in places])
+        matched = judge.recipients(settings.space, [_decoded(events[at]) for at in places])
         for at, wanted in zip(places, matched, strict=True):
             _compare(batch, at, wanted, claims.pop(at, {}), report)
     for at, came in claims.items():

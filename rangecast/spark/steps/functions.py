@@ -164,7 +164,7 @@ def register_rank(
     ignore_unknown: bool = False,
     nan: str = "error",
 ) -> None:
-    """Make the k best subscriptions of a set available to SQL, as two functions.
+    """Make the top k subscriptions of a set available to SQL, as two functions.
 
     `<name>_rank(<a column for each attribute>)` gives an array of structs `rank`, `subscription`
     and `score`, the best first. `<name>_rank_rows(table(<query>))` is a table function: it takes

@@ -57,7 +57,7 @@ def run_stream(
 ) -> None:
     """Answer a streaming DataFrame until it ends, or until Ctrl-C or SIGTERM.
 
-    steps       what is done with each batch of events, and where the answers go
+    steps       operations on each batch of events, and the sinks of their answers
     rejected    where rejected rows go; without, the first one ends the stream
     ignore_unknown   whether events may have columns that are neither attributes nor kept by a step
     nan         "error": NaN in events is rejected; "missing": it is a missing value

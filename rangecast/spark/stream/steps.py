@@ -167,7 +167,7 @@ class MatchStep(AnswerStep):
 
 @dataclass
 class RankStep(AnswerStep):
-    """The k best subscriptions of each event: event, rank, subscription, score."""
+    """The top k subscriptions of each event: event, rank, subscription, score."""
 
     k: int = 10
     relaxed: bool = False

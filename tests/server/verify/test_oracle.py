@@ -70,7 +70,7 @@ def test_a_judge_finds_what_every_edit_means(only: str | None) -> None:
         prices = [rng.randrange(20) for _ in range(4)]
         for where in "st":
             events = [{"price": price, "colour": "red"} for price in prices]
-            found = judge.wanted(where, [*events, {"price": "much"}, [1]])
+            found = judge.recipients(where, [*events, {"price": "much"}, [1]])
             assert found[-2:] == [None, None]
             for price, said in zip(prices, found, strict=False):
                 expected: dict[str, list[str]] = {}
@@ -83,7 +83,7 @@ def test_a_judge_finds_what_every_edit_means(only: str | None) -> None:
                     expected = {owner: ids for owner, ids in expected.items() if owner == only}
                 assert said == expected
     with pytest.raises(UsageError, match="no space 'u' of the tenant default"):
-        judge.wanted("u", [])
+        judge.recipients("u", [])
 
 
 WORDS = [f"w{number}" for number in range(3_000)]

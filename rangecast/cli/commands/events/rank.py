@@ -1,4 +1,4 @@
-"""`rangecast rank`: the k best subscriptions of each event."""
+"""`rangecast rank`: the top k subscriptions of each event."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def rank(
     as_of: AsOf = None,
     output: Output = "-",
 ) -> None:
-    """Write the k best subscriptions of each event: event, rank, subscription, score.
+    """Write the top k subscriptions of each event: event, rank, subscription, score.
 
     \b
     Examples:

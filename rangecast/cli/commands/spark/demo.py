@@ -249,7 +249,7 @@ class _Demo:
 
         def report(done: BatchOutcome) -> None:
             self.stream.append(MicroBatch(done.events, done.matches, done.seconds, done.version))
-            progress.batch(done)
+            progress.add_batch(done)
             if len(self.stream) == half:
                 versions.commit(changed, space)
                 self.changes = (

@@ -46,7 +46,7 @@ def run(
         for sink in sinks:
             run.say(f"{sink.name}: {sink.promise}")
         progress.doing("waiting for the first batch" if is_stream else "processing all events")
-        pipeline.run(session, progress.batch)
+        pipeline.run(session, progress.add_batch)
         totals = progress.totals
         text = (
             f"{counted(totals['batches'], 'batch', 'batches')}: {totals['events']:,} events in, "

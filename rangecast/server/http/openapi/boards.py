@@ -129,7 +129,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/v1/boards/{board}/best"): Operation(
         "rankObjects",
         "boards",
-        "Return the k best objects of a range or a filter",
+        "Return the top k objects of a range or a filter",
         Body(ref("RankedObjects"), {"items": [_OBJECT]}),
         query={
             "filter": text("Filter, for a board over a space."),

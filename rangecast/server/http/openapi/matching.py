@@ -305,7 +305,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/spaces/{space}/events:rank"): Operation(
         "rankEvents",
         "events",
-        "Return the k best subscriptions of events",
+        "Return the top k subscriptions of events",
         Body(
             ref("Ranking"),
             {"best": [[{"subscription": "cheap", "score": 0.0}]], "rejected": []},

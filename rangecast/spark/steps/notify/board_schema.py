@@ -147,7 +147,7 @@ def as_points(points: F64) -> pa.Array:
 def boxes_of(interests: NewInterests, k: int, kind: str, wrong: Sequence[str] = ()) -> pa.Table:
     """Return the boxes of interests as Spark takes them: id, point, k, boxes, error.
 
-    Each knows how many boxes its interest has. What is wrong with others is in rows of its own.
+    Each knows how many boxes its interest has. Faults of others are in rows of their own.
     """
     table = box_table(interests, k, kind)
     sizes = interests.regions.sizes.astype(np.int32)

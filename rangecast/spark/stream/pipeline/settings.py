@@ -92,7 +92,7 @@ class MatchStep(Step, tag="match"):
 
 
 class RankStep(Step, tag="rank"):
-    """The k best subscriptions of each event."""
+    """The top k subscriptions of each event."""
 
     input: Named = None
     subscriptions: Named = None
