@@ -400,15 +400,15 @@ def test_a_ticket_opens_one_stream_and_no_other_path(tenants: Tenants) -> None:
 def test_a_ticket_lasts_for_some_seconds() -> None:
     now = [0.0]
     tickets = Tickets(lambda: now[0])
-    early, late = tickets.made(digest_of("rc_token")), tickets.made(None)
+    early, late = tickets.issue(digest_of("rc_token")), tickets.issue(None)
     now[0] += SECONDS - 1
     assert tickets.used(early) == digest_of("rc_token")
     now[0] += 2
     for one in (late, early, "none"):
         with pytest.raises(RequestError, match="is unknown, already used, or expired"):
             tickets.used(one)
-    first = tickets.made(None)
+    first = tickets.issue(None)
     for _ in range(MOST):
-        tickets.made(None)
+        tickets.issue(None)
     with pytest.raises(RequestError):  # what waits is bounded
         tickets.used(first)
