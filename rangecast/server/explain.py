@@ -90,7 +90,7 @@ def recipients(
         missed.append(_explained(space, name, bounds, point, asked))
     return {
         "count": len(numbers),
-        "matches": [index.ids[int(number)] for number in numbers[:SHOWN]],
+        "matches": index.ids.listed(numbers[:SHOWN]),
         "nearest": missed,
         "looked_at": boxes.rows,
         "subscriptions": len(engine) - len(passing),

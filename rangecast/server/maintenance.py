@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import threading
 import time
@@ -12,6 +11,7 @@ from rangecast.errors import SnapshotError
 from rangecast.server.core import Core
 from rangecast.server.log.durability import INTERVAL, syncs_in_intervals
 from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.memory import release_memory
 from rangecast.server.pipeline.commands import Edits
 from rangecast.server.state.edits import AdvanceTracks, AnyEdit, DeleteSubscription
 from rangecast.server.state.tracks.options import clock_of
@@ -20,7 +20,6 @@ logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
 """Edits after which a snapshot is written, so that a start is quick."""
 _PAUSE = 0.5
-_libc = ctypes.CDLL(None)
 _EDITS_BETWEEN = 10_000
 """Edits after which freed memory is returned to the system."""
 _AGAIN = 30.0
@@ -120,8 +119,7 @@ class Maintenance:
         work = rebuilds, core.snapshot_seq, core.pipeline.matching.edits // _EDITS_BETWEEN
         if work != self._released:
             self._released = work
-            if hasattr(_libc, "malloc_trim"):
-                _libc.malloc_trim(0)
+            release_memory()
 
     def run_once(self) -> None:
         """Write a snapshot if it is due, and apply retention."""

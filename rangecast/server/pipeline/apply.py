@@ -302,8 +302,8 @@ def fan_out(
             continue
         places, own = events[begin:end], numbers[begin:end]
         turn = by_event(places, own, index.scores[own], consumer.max_per_event)
-        ids = [index.ids[number] for number in own[turn].tolist()]
-        for event, listed in grouped(places[turn], ids, consumer.max_per_event):
+        limit = consumer.max_per_event
+        for event, listed in grouped(places[turn], own[turn], index.ids, limit):
             mailbox.add(Message(int(seqs[event]), lines[event], listed))
 
 
@@ -314,6 +314,6 @@ def ids_by_event(
     first, last = np.searchsorted(matches.events, (begin, begin + count))
     events, numbers = matches.events[first:last] - begin, matches.numbers[first:last]
     numbers = numbers[np.lexsort((numbers, events))]
-    ids = [index.ids[number] for number in numbers.tolist()]
+    ids = index.ids.listed(numbers)
     ends = np.cumsum(np.bincount(events, minlength=count)).tolist()
     return [ids[start:end] for start, end in pairwise([0, *ends])]

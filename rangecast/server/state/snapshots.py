@@ -14,7 +14,6 @@ beginning, is used instead.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import re
 import shutil
 from collections.abc import Mapping
@@ -48,7 +47,7 @@ from rangecast.server.state.retained import RetainedBytes
 from rangecast.server.state.space_index import SpaceIndex
 from rangecast.server.state.tracks.spaces import SavedTracks, SpaceTracks, Tracks
 from rangecast.server.state.tracks.transitions import Derived
-from rangecast.server.state.versions.files import digest_of, read_versions, write_versions
+from rangecast.server.state.versions.files import digest_of, restore_versions, write_versions
 from rangecast.server.state.versions.version import Version
 from rangecast.track.saved import load_tracker, save_tracker
 
@@ -315,23 +314,21 @@ def registry_of(state: State, path: Path, spaces: Mapping[Name, Space]) -> Regis
 
 def _restore_versions(
     registry: Registry, entry: SpaceEntry, path: Path, item: _Space, ended: list[Version]
-) -> None:
-    """Read the current versions of a space; put them and those that have ended into place."""
-    file = path / _versions_name(item.number)
-    others = sorted(item.live + ended, key=_born)
-    current = read_versions(file) if file.exists() else iter(())
-    by_birth = heapq.merge(current, others, key=_born) if others else current
-    for version in by_birth:
-        at = entry.live.restore(version)
-        if version.expires and version.died == NEVER:
-            entry.expiring[version.name] = version.expires
-        if (owner := registry.owner(version)) is not None:
-            owner.versions.append(at, version.born, version.died)
+) -> SpaceIndex:
+    """Put the current versions of a space, and those that have ended, into place.
+
+    Returns an index that has noted the current ones, without an engine.
+    """
+    index, file = SpaceIndex(entry), path / _versions_name(item.number)
+    for first, versions in restore_versions(file, entry.live, item.live + ended):
+        for at, version in enumerate(versions, first):
+            if version.expires and version.died == NEVER:
+                entry.expiring[version.name] = version.expires
+            if (owner := registry.owner(version)) is not None:
+                owner.versions.append(at, version.born, version.died)
+        index.note([version for version in versions if version.died == NEVER])
     registry.counts[entry.tenant] = registry.counts.get(entry.tenant, 0) + len(entry.live)
-
-
-def _born(version: Version) -> int:
-    return version.born
+    return index
 
 
 def _versions_name(space: int) -> str:
@@ -448,12 +445,12 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
         ended.setdefault(kept.source, []).extend(kept.dead)
     for item in state.spaces:
         entry = registry.spaces[item.tenant, item.name]
-        _restore_versions(registry, entry, path, item, ended.get((item.tenant, item.name), []))
+        mine = ended.get((item.tenant, item.name), [])
+        indexes[item.number] = _restore_versions(registry, entry, path, item, mine)
         if item.track is not None:
             tracker = load_tracker(path / f"tracks-{item.number}")
             saved = SavedTracks(tracker, item.pending, item.notices)
             tracks.spaces[item.number] = SpaceTracks.restored(entry, saved)
-        indexes[item.number] = SpaceIndex(entry)
     registry.tokens = {token.digest: token for token in state.tokens}
     registry.had_token = state.had_token
     registry.tenants = state.tenants

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from typing import NamedTuple, Self
 
-import msgspec
 import numpy as np
 
 from rangecast.device_copy import DeviceCopies
@@ -18,10 +17,10 @@ from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.many import boxes_of_texts
 from rangecast.model.filters.tentative import TentativeBoxes, TentativeSpace
-from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.results import Matches
 from rangecast.server.state.entries import Change, SpaceEntry
+from rangecast.server.state.versions.ids import IdTexts
 from rangecast.server.state.versions.owned import OwnedVersions
 from rangecast.server.state.versions.version import NO_CONSUMER, Version
 
@@ -32,10 +31,7 @@ MAX_PAIRS = 1 << 22
 _AT_ONCE, _FEWER = 1 << 28, 8
 """Matches that are in memory at a time if every subscription matches every event: fewer events are
 matched together then, and still fewer while they have many matches."""
-_NOTED = 1024
-"""Subscriptions that are noted together when a space is loaded."""
 _MIN_EVENTS, _DENSE_EVENTS = 512, 16
-_encode = msgspec.json.Encoder().encode
 
 
 class BatchMatches(NamedTuple):
@@ -51,7 +47,10 @@ class BatchMatches(NamedTuple):
 
 
 class SpaceIndex:
-    """The live subscriptions of one space, and their consumers."""
+    """The live subscriptions of one space, and their consumers.
+
+    It is empty at first; `note` and `engine` are for those of a snapshot.
+    """
 
     def __init__(self, entry: SpaceEntry):
         self.entry = entry
@@ -60,11 +59,8 @@ class SpaceIndex:
         """The consumer that gets the matches of each subscription, by number."""
         self.scores: F64 = np.zeros(1024)
         """By number."""
-        self.ids: list[Id] = []
+        self.ids = IdTexts()
         """By number."""
-        versions = iter(entry.live.values())
-        while noted := list(islice(versions, _NOTED)):
-            self._note(noted)
 
     def match(self, points: F64, device: DeviceCopies | None = None) -> BatchMatches:
         """Return the subscriptions that match each point."""
@@ -96,7 +92,7 @@ class SpaceIndex:
         places = [index for index in last.values() if index is not None]
         if not places:
             return
-        self._note(put if len(places) == len(put) else [put[index] for index in places])
+        self.note(put if len(places) == len(put) else [put[index] for index in places])
         if len(put) == 1:
             self._put_one(put[0], next(change for change in changes if change.put))
         else:
@@ -108,14 +104,14 @@ class SpaceIndex:
         if gone:
             self.engine.unsubscribe_many([version.number for version in gone])
         if put:
-            self._note(put)
+            self.note(put)
             self.engine.subscribe_many(version_boxes(self.engine.space, put, bounds))
 
     def _rebuild_index(self) -> None:
         """Rebuild the index after the space has changed: filters have new boxes."""
         self.engine = Engine(self.entry.space)
         live = sorted(self.entry.live.values(), key=lambda subscription: subscription.number)
-        self._note(live)
+        self.note(live)
         if live:
             bounds = bounds_of([subscription.filter for subscription in live], self.engine.space)
             self.engine.subscribe_many(version_boxes(self.engine.space, live, bounds))
@@ -149,14 +145,14 @@ class SpaceIndex:
             return read.lo, read.hi, read.sizes
         return bounds_of([edit.filter for edit in change.put], space)
 
-    def _note(self, versions: Collection[Version]) -> None:
+    def note(self, versions: Collection[Version]) -> None:
         """Record the consumers, scores and ids of subscriptions."""
         if not versions:
             return
         numbers = [version.number for version in versions]
         size, least = len(self.owners), max(numbers) + 1
         if least > size:
-            more = max(2 * size, least) - size
+            more = max(size // 4, least - size)
             self.owners = np.append(self.owners, np.full(more, -1, np.int32))
             self.scores = np.append(self.scores, np.zeros(more))
         # Consumers of tracked ones get transitions, which come from the log, not the matches.
@@ -164,13 +160,7 @@ class SpaceIndex:
             version.consumer if version.track is None else NO_CONSUMER for version in versions
         ]
         self.scores[numbers] = [version.score for version in versions]
-        ids = [version.id for version in versions]
-        if numbers == list(range(len(self.ids), least)):  # all are new
-            self.ids += ids
-            return
-        self.ids += [""] * (least - len(self.ids))
-        for number, id_ in zip(numbers, ids, strict=True):
-            self.ids[number] = id_
+        self.ids.put(numbers, [version.id for version in versions])
 
 
 def _settled(change: Change, space: Space) -> Filter | None:
@@ -233,7 +223,7 @@ class History:
         self.engine = Engine(space)
         self._owned = owned
         self._places: I64 = np.zeros(0, np.int64)
-        self._ids: list[Id] = []
+        self._ids = IdTexts()
         self._numbers: I64 = np.zeros(0, np.int64)
         self._scores: F64 = np.zeros(0)
         self._born: I64 = np.zeros(0, np.int64)
@@ -254,7 +244,7 @@ class History:
         bounds = bounds_of([edit.filter for edit in fresh], space)
         numbers = range(begin, begin + len(fresh))
         self.engine.subscribe_many(version_boxes(space, fresh, bounds, numbers))
-        self._ids += [edit.id for edit in fresh]
+        self._ids.put(numbers, [version.id for version in fresh])
         self._places = np.append(self._places, places)
         self._numbers = np.append(self._numbers, [version.number for version in fresh])
         self._scores = np.append(self._scores, [version.score for version in fresh])
@@ -284,10 +274,10 @@ class History:
         rows, events = rows[alive], events[alive]
         order = by_event(events, self._numbers[rows], self._scores[rows], best)
         rows, events = rows[order], events[order]
-        listed = [self._ids[row] for row in rows.tolist()]
         starts = np.flatnonzero(np.diff(events, prepend=-1))
         scores = np.maximum.reduceat(self._scores[rows], starts) if len(rows) else self._scores[:0]
-        for (index, ids), score in zip(grouped(events, listed, best), scores.tolist(), strict=True):
+        listed = grouped(events, rows, self._ids, best)
+        for (index, ids), score in zip(listed, scores.tolist(), strict=True):
             yield index, ids, score
 
 
@@ -317,11 +307,15 @@ def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:
     return np.lexsort(keys)
 
 
-def grouped(events: I64, ids: list[Id], best: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield each event once, with its ids as JSON; with `best`, only the first few."""
-    ends = [*(np.flatnonzero(np.diff(events)) + 1).tolist(), len(events)]
-    begin = 0
-    for end in ends if len(events) else ():
-        listed = ids[begin : min(end, begin + best) if best else end]
-        yield int(events[begin]), _encode(listed)[1:-1]
-        begin = end
+def grouped(events: I64, numbers: I64, ids: IdTexts, best: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield each event once, with the ids of its numbers as JSON; with `best`, only a few."""
+    if not len(events):
+        return
+    begins = np.flatnonzero(np.diff(events, prepend=events[0] - 1))
+    ends = np.append(begins[1:], len(events))
+    if best:
+        ends = np.minimum(ends, begins + best)
+    text, starts = ids.joined(numbers)
+    spans = zip(starts[begins].tolist(), (starts[ends] - 1).tolist(), strict=True)
+    for event, (start, end) in zip(events[begins].tolist(), spans, strict=True):
+        yield event, bytes(text[start:end])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rangecast.server.state.edits import NEVER
-from rangecast.server.state.versions.files import read_versions, write_versions
+from rangecast.server.state.versions.files import restore_versions, write_versions
 from rangecast.server.state.versions.live import LiveVersions
 from rangecast.server.state.versions.owned import OwnedVersions
 from rangecast.server.state.versions.packed import BLOCK, PackedRecords
@@ -158,6 +158,38 @@ def test_readers_see_a_version_while_it_is_replaced() -> None:
 def test_files_have_what_was_written(tmp_path: Path) -> None:
     versions = [version(number, number) for number in range(2 * BLOCK + 3)]
     write_versions(tmp_path / "v", versions)
-    assert [*map(as_tuple, read_versions(tmp_path / "v"))] == [*map(as_tuple, versions)]
+    live = LiveVersions()
+    blocks = list(restore_versions(tmp_path / "v", live, []))
+    assert [place for place, _ in blocks] == [0, BLOCK, 2 * BLOCK]
+    assert [as_tuple(one) for _, block in blocks for one in block] == [*map(as_tuple, versions)]
     write_versions(tmp_path / "none", [])
-    assert list(read_versions(tmp_path / "none")) == []
+    assert list(restore_versions(tmp_path / "none", LiveVersions(), [])) == []
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2 * BLOCK + 5])
+@pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, 5 * BLOCK, 5 * BLOCK + 9])
+def test_restored_versions_are_those_that_were_added(
+    tmp_path: Path, count: int, ended: int
+) -> None:
+    dice = random.Random(count)
+    saved = [version(number, 2 * number + 1, number % 3 - 1) for number in range(count)]
+    dead = [version(count + at, 2 * dice.randrange(count + 9)).ended(10**6) for at in range(ended)]
+    write_versions(tmp_path / "v", saved)
+    live, places = LiveVersions(), dict[int, int]()
+    for first, block in restore_versions(tmp_path / "v", live, dead):
+        places |= {item.number: place for place, item in enumerate(block, first)}
+    new = [version(count + ended + at, 10**7 + at) for at in range(BLOCK + 3)]
+    for item in new:
+        live.add(item)
+    assert [*map(as_tuple, live.values())] == [*map(as_tuple, saved + new)]
+    for item in saved + dead:
+        assert as_tuple(live.records.get(places[item.number])) == as_tuple(item)
+    for item in saved:
+        assert live.origin(item.name) == (item.born, item.consumer)
+        assert live.place(item.number) == places[item.number]
+    for item in dead:
+        assert item.name not in live
+    for item in saved[::2]:
+        live.remove(item.name)
+        live.release(places[item.number])
+    assert [*map(as_tuple, live.values())] == [*map(as_tuple, saved[1::2] + new)]

@@ -226,6 +226,9 @@ def serve(
     from rangecast.server import need_server
 
     need_server()
+    from rangecast.server.memory import prepare_memory
+
+    prepare_memory()  # before anything else is imported
     from rangecast.cli.shared.output import counted
     from rangecast.server.connectors import sources
     from rangecast.server.connectors.base import require_package

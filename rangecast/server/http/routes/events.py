@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -136,9 +137,11 @@ async def rank(
     def best(index: SpaceIndex, points: F64) -> list[list[dict[str, Any]]]:
         if k * len(points) > MAX_PAIRS:
             raise _too_many(f"k is {k:,}, of {len(points):,} events")
+        ranked = index.engine.rank_points(points, k, **options)
+        numbers = [number for point in ranked for number, _ in point]
+        ids = iter(index.ids.listed(np.array(numbers, np.int64)))
         return [
-            [{"subscription": index.ids[int(number)], "score": score} for number, score in point]
-            for point in index.engine.rank_points(points, k, **options)
+            [{"subscription": next(ids), "score": score} for _, score in point] for point in ranked
         ]
 
     return await _answer(request, space, ("best", best), as_of, ignore_unknown=ignore_unknown)

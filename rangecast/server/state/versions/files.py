@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from rangecast.server.state.versions.live import LiveVersions
 from rangecast.server.state.versions.packed import BLOCK
 from rangecast.server.state.versions.version import Version
 
@@ -27,11 +29,33 @@ def write_versions(path: Path, versions: Iterable[Version]) -> None:
         os.fsync(file.fileno())
 
 
-def read_versions(path: Path) -> Iterator[Version]:
-    """Yield the versions of a file."""
+def restore_versions(
+    path: Path, live: LiveVersions, others: Sequence[Version]
+) -> Iterator[tuple[int, Sequence[Version]]]:
+    """Add the versions of a file, if there is one, and others; yield blocks, by birth.
+
+    With each comes the place of its first version. Without others, blocks are packed as they are.
+    """
+    lines = _lines(path) if path.exists() else iter(())
+    if not others:
+        for line in lines:
+            block = _decode(line)
+            yield live.restore(block, line), block
+        return
+    saved = (version for line in lines for version in _decode(line))
+    by_birth = heapq.merge(saved, sorted(others, key=_born), key=_born)
+    while block := list(islice(by_birth, BLOCK)):
+        yield live.restore(block), block
+
+
+def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         for line in file:
-            yield from _decode(line)
+            yield line.rstrip(b"\n")
+
+
+def _born(version: Version) -> int:
+    return version.born
 
 
 def digest_of(path: Path) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from rangecast.kernels.arrays import I64
 from rangecast.server.state.edits import NEVER
+from rangecast.server.state.versions.names import NameNumbers
 from rangecast.server.state.versions.packed import FrozenRecords, PackedRecords
 from rangecast.server.state.versions.version import NO_CONSUMER, Version
 
@@ -37,24 +38,26 @@ class LiveVersions(Mapping[str, Version]):
     def __init__(self) -> None:
         self.records = PackedRecords(Version)
         """Of all versions, those of consumers that have ended included."""
-        self._numbers: dict[str, int] = {}
+        self._names = NameNumbers()
         self._places = array("q")
         self._born = array("q")
         self._consumers = array("i")
         self._edits = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._names)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._numbers)
+        return iter([version.name for version in sorted(self.values(), key=_number)])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._numbers
+        return isinstance(name, str) and self._names.get(name) is not None
 
     def __getitem__(self, name: str) -> Version:
         while True:
-            number = self._numbers[name]
+            number = self._names.get(name)
+            if number is None:
+                raise KeyError(name)
             place = self._places[number]
             version = None if place == _GONE else self.records.get(place)
             if version is not None:  # else it was replaced or removed in the meantime
@@ -65,13 +68,19 @@ class LiveVersions(Mapping[str, Version]):
         with self._edits:
             return CurrentVersions(np.array(self._places[:], np.int64), self.records.frozen())
 
+    @property
+    def memory(self) -> dict[str, int]:
+        """Sizes in bytes: of the versions, of names, and of what is known by number."""
+        by_number = 20 * len(self._places)
+        return {"versions": self.records.memory, "names": self._names.memory, "places": by_number}
+
     def number(self, name: str) -> int | None:
         """Return the number of a subscription, if it exists."""
-        return self._numbers.get(name)
+        return self._names.get(name)
 
     def origin(self, name: str) -> Origin | None:
         """Return what made the current version of a subscription, if it exists."""
-        number = self._numbers.get(name)
+        number = self._names.get(name)
         return None if number is None else Origin(self._born[number], self._consumers[number])
 
     def place(self, number: int) -> int:
@@ -98,27 +107,41 @@ class LiveVersions(Mapping[str, Version]):
 
     def add(self, version: Version) -> int:
         """Make a version the current one of its name; return its place."""
-        number = version.number
         with self._edits:
             place = self.records.append(version)
-            if (more := number + 1 - len(self._places)) > 0:
-                self._places.extend([_GONE] * more)
-                self._born.extend([0] * more)
-                self._consumers.extend([NO_CONSUMER] * more)
-            self._places[number] = place
-            self._born[number] = version.born
-            self._consumers[number] = version.consumer
-            self._numbers[version.name] = number
+            self._set(version, place)
         return place
 
-    def restore(self, version: Version) -> int:
-        """Add a version that was saved, which is current unless it has ended; return its place."""
-        return self.add(version) if version.died == NEVER else self.records.append(version)
+    def restore(self, versions: Sequence[Version], text: bytes | None = None) -> int:
+        """Add saved versions, of which those that haven't ended are current.
+
+        Returns the place of the first; `text`: their JSON, if it is known.
+        """
+        with self._edits:
+            first = self.records.extend(versions, text)
+            for place, version in enumerate(versions, first):
+                if version.died == NEVER:
+                    self._set(version, place)
+        return first
+
+    def _set(self, version: Version, place: int) -> None:
+        """Make the version at a place the current one of its name."""
+        number, places = version.number, self._places
+        if (more := number + 1 - len(places)) > 0:
+            places.extend([_GONE] * more)
+            self._born.extend([0] * more)
+            self._consumers.extend([NO_CONSUMER] * more)
+        is_new = places[number] == _GONE
+        places[number] = place
+        self._born[number] = version.born
+        self._consumers[number] = version.consumer
+        if is_new:
+            self._names.bind(version.name, number)
 
     def remove(self, name: str) -> None:
         """Remove a subscription; its version stays until it is released."""
         with self._edits:
-            self._places[self._numbers.pop(name)] = _GONE
+            self._places[self._names.remove(name)] = _GONE
 
     def release(self, place: int) -> None:
         """Let a version go that isn't current any more."""
@@ -138,3 +161,7 @@ class CurrentVersions:
 
     def __iter__(self) -> Iterator[Version]:
         return self._records.at(self._places.tolist())
+
+
+def _number(version: Version) -> int:
+    return version.number

@@ -60,6 +60,19 @@ class PackedRecords(Generic[Record]):
         last.append(record)
         return (len(self._blocks) - 1) * BLOCK + len(last) - 1
 
+    def extend(self, records: Sequence[Record], text: bytes | None = None) -> int:
+        """Add records; return the place of the first. `text`: their JSON, if it is known."""
+        last = self._blocks[-1] if self._blocks else None
+        is_open = isinstance(last, list) and len(last) < BLOCK
+        if text is None or len(records) < BLOCK or is_open:
+            places = [self.append(record) for record in records]
+            return places[0]
+        if isinstance(last, list):
+            self._pack(len(self._blocks) - 1, last)
+        self._kept.append(_ALL)
+        self._blocks.append(_packed(text))
+        return (len(self._blocks) - 1) * BLOCK
+
     def get(self, place: int) -> Record | None:
         """Return the record at a place; `None` if it was released and has left."""
         number, slot = divmod(place, BLOCK)
@@ -93,14 +106,18 @@ class PackedRecords(Generic[Record]):
     def _pack(self, number: int, records: Sequence[Record | None]) -> None:
         kept = self._kept[number]
         text = _encode([record if kept >> i & 1 else None for i, record in enumerate(records)])
-        packed = _codec.compress(text, asbytes=True)
-        self._blocks[number] = len(text).to_bytes(_LENGTH, "little") + packed if kept else None
+        self._blocks[number] = _packed(text) if kept else None
 
     def _unpacked(self, block: bytes) -> list[Record | None]:
         size = int.from_bytes(block[:_LENGTH], "little")
         packed = memoryview(block)[_LENGTH:]
         records: list[Record | None] = self._decode(_codec.decompress(packed, size))
         return records
+
+
+def _packed(text: bytes) -> bytes:
+    packed: bytes = _codec.compress(text, asbytes=True)
+    return len(text).to_bytes(_LENGTH, "little") + packed
 
 
 class FrozenRecords(Generic[Record]):

@@ -1,0 +1,129 @@
+"""Names and ids without objects, compared with a dict and a list."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from rangecast.server.state.space_index import grouped
+from rangecast.server.state.versions.ids import IdTexts
+from rangecast.server.state.versions.names import NameNumbers
+
+
+class Bad(str):
+    """A text whose hash is that of many others."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return len(self) % 3 - 1
+
+
+def plain_names(dice: random.Random) -> str:
+    return "".join(dice.choices("abü€\U0001f600\x00", k=dice.randrange(1, 9)))
+
+
+@pytest.mark.parametrize("kind", [str, Bad])
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_are_those_of_a_dict(kind: type[str], seed: int) -> None:
+    dice = random.Random(seed)
+    names, plain, steps = NameNumbers(), dict[str, int](), 400 if kind is Bad else 6_000
+    for number in range(steps):
+        name = kind(plain_names(dice))
+        assert names.get(name) == plain.get(name)
+        if name not in plain:
+            names.bind(name, number)
+            plain[name] = number
+        if plain and dice.random() < (0.45 if number < steps // 2 else 0.95):
+            gone = dice.choice(list(plain))
+            assert names.remove(gone) == plain.pop(gone)
+            assert names.get(gone) is None
+        assert len(names) == len(plain)
+    assert {name: names.get(name) for name in plain} == plain
+    for name in plain:
+        names.remove(name)
+    assert len(names) == 0
+    with pytest.raises(KeyError):
+        names.remove("a")
+    assert names.get("\ud800") is None
+
+
+def test_names_that_are_gone_give_back_their_bytes() -> None:
+    names = NameNumbers()
+    for number in range(40_000):
+        names.bind(f"subscription {number}", number)
+        if number >= 100:
+            names.remove(f"subscription {number - 100}")
+    assert len(names) == 100
+    assert names.memory < 8 * 40_000 + 20_000  # a span for each number, and little else
+
+
+def test_a_name_takes_few_bytes() -> None:
+    names = NameNumbers()
+    for number in range(100_000):
+        names.bind(f"s{number}", number)
+    assert names.memory < 45 * 100_000
+    assert all(names.get(f"s{number}") == number for number in range(100_000))
+
+
+def test_readers_find_names_while_others_come_and_go() -> None:
+    names = NameNumbers()
+    kept = {f"kept {number}": number for number in range(50)}
+    for name, number in kept.items():
+        names.bind(name, number)
+    wrong, is_over = list[str](), threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            wrong.extend(name for name, number in kept.items() if names.get(name) != number)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(50, 30_000):
+        names.bind(f"other {number}", number)
+        if number >= 500:
+            names.remove(f"other {number - 400}")
+    is_over.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+
+
+def test_ids_are_those_of_a_list() -> None:
+    dice = random.Random(4)
+    ids, plain = IdTexts(), list[str | int]()
+    for _ in range(200):
+        numbers = [*{dice.randrange(len(plain) + 20) for _ in range(dice.randrange(1, 9))}]
+        mine = [
+            dice.choice(
+                list[str | int](
+                    [7, -(2**63), 2**63 - 1, "7", 'a "b" \\ ü', "", "\U0001f600", "x" * 300]
+                )
+            )
+            for _ in numbers
+        ]
+        plain += [""] * (max(numbers) + 1 - len(plain))
+        for number, id_ in zip(numbers, mine, strict=True):
+            plain[number] = id_
+        ids.put(numbers, mine)
+        wanted = np.array([dice.randrange(len(plain)) for _ in range(dice.randrange(9))], np.int64)
+        assert ids.listed(wanted) == [plain[number] for number in wanted]
+        assert ids[numbers[0]] == plain[numbers[0]]
+    assert ids.listed(np.arange(len(plain))) == plain
+    before = ids.memory
+    for number, id_ in enumerate(plain):
+        ids.put([number], [id_])
+    assert ids.memory == before
+
+
+def test_ids_of_events_are_their_json() -> None:
+    ids = IdTexts()
+    ids.put(range(4), ["a", 5, 'q"', ""])
+    events, numbers = np.array([-1, 2, 2, 2, 7]), np.array([3, 0, 1, 2, 1])
+    assert [*grouped(events, numbers, ids)] == [(-1, b'""'), (2, b'"a",5,"q\\""'), (7, b"5")]
+    assert [*grouped(events, numbers, ids, 2)] == [(-1, b'""'), (2, b'"a",5'), (7, b"5")]
+    assert [*grouped(events[:0], numbers[:0], ids)] == []
