@@ -20,8 +20,8 @@ logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
 """Edits after which a snapshot is written, so that a start is quick."""
 _PAUSE = 0.5
-_EDITS_BETWEEN = 10_000
-"""Edits after which freed memory is returned to the system."""
+_WORK = 2.0
+"""Seconds of processor time after which freed memory is returned to the system."""
 _AGAIN = 30.0
 """Seconds after which a snapshot that could not be written is tried again."""
 
@@ -109,14 +109,10 @@ class Maintenance:
                 core.pipeline.submit(Edits([AdvanceTracks(entry.tenant, entry.name, moment)]))
 
     def _release_memory(self) -> None:
-        """Return freed memory to the system after rebuilds, snapshots and many edits.
-
-        glibc keeps the blocks that these used: a third of the memory of a server after a million
-        edits.
-        """
+        """Return freed memory to the system after rebuilds, snapshots and other work."""
         core = self._core
         rebuilds = sum(index.engine.rebuild_count for index in list(core.indexes.values()))
-        work = rebuilds, core.snapshot_seq, core.pipeline.matching.edits // _EDITS_BETWEEN
+        work = rebuilds, core.snapshot_seq, int(time.process_time() / _WORK)
         if work != self._released:
             self._released = work
             release_memory()

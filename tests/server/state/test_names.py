@@ -31,7 +31,10 @@ def plain_names(dice: random.Random) -> str:
 def test_numbers_are_those_of_a_dict(kind: type[str], seed: int) -> None:
     dice = random.Random(seed)
     names, plain, steps = NameNumbers(), dict[str, int](), 400 if kind is Bad else 6_000
-    for number in range(steps):
+    first = [kind(f"first {number}") for number in range(dice.randrange(1, 200))]
+    names.bind_many(first, range(len(first)))
+    plain.update((name, number) for number, name in enumerate(first))
+    for number in range(len(first), steps):
         name = kind(plain_names(dice))
         assert names.get(name) == plain.get(name)
         if name not in plain:

@@ -107,36 +107,42 @@ class LiveVersions(Mapping[str, Version]):
 
     def add(self, version: Version) -> int:
         """Make a version the current one of its name; return its place."""
+        number = version.number
         with self._edits:
             place = self.records.append(version)
-            self._set(version, place)
+            self._make_room(number + 1)
+            is_new = self._places[number] == _GONE
+            self._places[number] = place
+            self._born[number] = version.born
+            self._consumers[number] = version.consumer
+            if is_new:
+                self._names.bind(version.name, number)
         return place
 
     def restore(self, versions: Sequence[Version], text: bytes | None = None) -> int:
-        """Add saved versions, of which those that haven't ended are current.
+        """Add saved versions, of which those that haven't ended are current and new.
 
         Returns the place of the first; `text`: their JSON, if it is known.
         """
         with self._edits:
             first = self.records.extend(versions, text)
-            for place, version in enumerate(versions, first):
-                if version.died == NEVER:
-                    self._set(version, place)
+            current = [version for version in versions if version.died == NEVER]
+            if current:
+                numbers = [version.number for version in current]
+                self._make_room(max(numbers) + 1)
+                for place, version in enumerate(versions, first):
+                    if version.died == NEVER:
+                        self._places[version.number] = place
+                        self._born[version.number] = version.born
+                        self._consumers[version.number] = version.consumer
+                self._names.bind_many([version.name for version in current], numbers)
         return first
 
-    def _set(self, version: Version, place: int) -> None:
-        """Make the version at a place the current one of its name."""
-        number, places = version.number, self._places
-        if (more := number + 1 - len(places)) > 0:
-            places.extend([_GONE] * more)
+    def _make_room(self, least: int) -> None:
+        if (more := least - len(self._places)) > 0:
+            self._places.extend([_GONE] * more)
             self._born.extend([0] * more)
             self._consumers.extend([NO_CONSUMER] * more)
-        is_new = places[number] == _GONE
-        places[number] = place
-        self._born[number] = version.born
-        self._consumers[number] = version.consumer
-        if is_new:
-            self._names.bind(version.name, number)
 
     def remove(self, name: str) -> None:
         """Remove a subscription; its version stays until it is released."""

@@ -10,6 +10,7 @@ One thread writes; any thread reads.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ class NameNumbers:
     def bind(self, name: str, number: int) -> None:
         """Give a name a number; neither is bound."""
         if 3 * self._used >= 2 * len(self._names.table):
-            self._renew()
+            self._renew(1)
         table, spans, texts = self._names
         text, key, mask = _encoded(name), hash(name) & _HASH, len(table) - 1
         if (more := number + 1 - len(spans)) > 0:
@@ -91,6 +92,27 @@ class NameNumbers:
         table[at] = key << _NUMBER | number  # from now on it is found
         self._count += 1
         self._used += 1
+
+    def bind_many(self, names: Sequence[str], numbers: Sequence[int]) -> None:
+        """Give each name a number, as `bind` does, in half of the time."""
+        if 3 * (self._used + len(names)) > 2 * len(self._names.table):
+            self._renew(len(names))
+        table, spans, texts = self._names
+        if (more := max(numbers) + 1 - len(spans)) > 0:
+            spans.extend([0] * more)
+        mask, first = len(table) - 1, len(texts)
+        encoded = [_encoded(name) for name in names]
+        texts += b"".join(encoded)
+        for name, text, number in zip(names, encoded, numbers, strict=True):
+            spans[number] = first << _LENGTH | len(text)
+            first += len(text)
+            key = hash(name) & _HASH
+            at = key & mask
+            while table[at] != _FREE:
+                at = (at + 1) & mask
+            table[at] = key << _NUMBER | number  # from now on it is found
+        self._count += len(names)
+        self._used += len(names)
 
     def remove(self, name: str) -> int:
         """Remove a name; return its number."""
@@ -107,13 +129,13 @@ class NameNumbers:
         self._gone += spans[number] & _LONG
         return number
 
-    def _renew(self) -> None:
-        """Make a table without names that are gone, of which less than half is used."""
+    def _renew(self, more: int) -> None:
+        """Make a table without names that are gone; with more names, half of it is used at most."""
         table, spans, texts = self._names
         entries = np.array(table)
         entries = entries[entries >= 0]
         size = _MIN_SIZE
-        while size <= 2 * len(entries):
+        while size < 2 * (len(entries) + more):
             size *= 2
         home = (entries >> _NUMBER) & (size - 1)
         order = np.argsort(home, kind="stable")
