@@ -20,8 +20,9 @@ logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
 """Edits after which a snapshot is written, so that a start is quick."""
 _PAUSE = 0.5
-_WORK = 2.0
-"""Seconds of processor time after which freed memory is returned to the system."""
+_MUCH, _SOME, _IDLE = 2.0, 0.2, 0.05
+"""Seconds of processor time: much and some work since memory was released, and that of a pause in
+which the server is idle."""
 _AGAIN = 30.0
 """Seconds after which a snapshot that could not be written is tried again."""
 
@@ -43,8 +44,8 @@ class Maintenance:
         self._ending = threading.Event()
         self._no_snapshot_until = 0.0
         """After one has failed, by the monotonic clock."""
-        self._released = 0, 0, 0
-        """Work that leaves freed memory behind, when memory was last released."""
+        self._worked = self._released = 0.0
+        """Processor time when it was last looked at, and when memory was last released."""
         self._thread = threading.Thread(target=self._run, name="rangecast-maintenance", daemon=True)
 
     def start(self) -> None:
@@ -109,12 +110,12 @@ class Maintenance:
                 core.pipeline.submit(Edits([AdvanceTracks(entry.tenant, entry.name, moment)]))
 
     def _release_memory(self) -> None:
-        """Return freed memory to the system after rebuilds, snapshots and other work."""
-        core = self._core
-        rebuilds = sum(index.engine.rebuild_count for index in list(core.indexes.values()))
-        work = rebuilds, core.snapshot_seq, int(time.process_time() / _WORK)
-        if work != self._released:
-            self._released = work
+        """Return freed memory to the system: after much work, or after some, once it is done."""
+        now, before = time.process_time(), self._worked
+        self._worked = now
+        since = now - self._released
+        if since > _MUCH or (since > _SOME and now - before < _IDLE):
+            self._released = now
             release_memory()
 
     def run_once(self) -> None:

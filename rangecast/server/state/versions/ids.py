@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(list[Id]).decode
 
 
 class _Ids(NamedTuple):
-    """What readers read."""
+    """Arrays that readers use."""
 
     spans: I64
     """By number: where its text is."""

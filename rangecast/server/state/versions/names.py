@@ -27,7 +27,7 @@ _MIN_SIZE = 64
 
 
 class _Names(NamedTuple):
-    """What a search reads."""
+    """Arrays that a search reads."""
 
     table: array[int]
     spans: array[int]
