@@ -11,7 +11,6 @@ import gc
 import multiprocessing
 import os
 import re
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -37,7 +36,8 @@ from rangecast.server.state.space_index import SpaceIndex
 CASES = ("W1-32k", "W2-100k", "W3-100k", "W6-100k")
 ENGINE = "Engine"
 PAPERS = "vcr", "hilbert"
-"""Structures that take minutes to build: they get a tenth of the boxes."""
+"""Structures that take minutes to build: they get a twentieth of the boxes."""
+_FEWER = 20
 MOST, MOST_MB = 1.5, 600
 """Times the memory of its structure that a live set may take, and of a server with a million."""
 SERVED = 1_000_000
@@ -45,7 +45,7 @@ ABOUT = f"""
 Bytes per subscription. *Counted* are the arrays; *taken* is what a process of its own took from the
 system for them, as the difference of its resident memory. An `Engine` has the structure that it
 chose, rows and ids: at most {MOST} times its structure is expected. {" and ".join(PAPERS)} have a
-tenth of the boxes. Subscriptions of the server have four attributes and filters of about 130
+twentieth of the boxes. Subscriptions of the server have four attributes and filters of about 130
 characters; of a server with a million, at most {MOST_MB} MB are expected to be resident, the
 libraries that it has loaded included.
 """
@@ -55,18 +55,19 @@ def run(report: Report, *, quick: bool) -> None:
     """Measure structures, live sets and a server."""
     report.begin("Memory", ABOUT)
     os.environ["RANGECAST_COMPILE"] = "first"  # a set that begins plainly has other structures
-    spawn = multiprocessing.get_context("spawn")
+    fresh = multiprocessing.get_context("forkserver")
+    fresh.set_forkserver_preload([__name__])  # so that a process doesn't import everything anew
     rows: list[list[object]] = []
     for case in (case for case in match_cases(quick=quick) if case.name in CASES):
         for name in (*INDEXES, ENGINE):
-            with ProcessPoolExecutor(1, spawn) as alone:
+            with ProcessPoolExecutor(1, fresh) as alone:
                 counted, taken, structure = alone.submit(_of_structure, case, name).result()
             times = counted / structure if structure else None
             hoped = None if times is None else expected(times, most=MOST)
             rows.append([case.name, name, counted, taken, times, hoped])
     headings = ["workload", "structure", "counted", "taken", "times its structure", "at most"]
     report.table(Table("Bytes per subscription", headings, rows, ("structure",)))
-    with ProcessPoolExecutor(1, spawn) as alone:
+    with ProcessPoolExecutor(1, fresh) as alone:
         report.table(alone.submit(_parts, 4_000 if quick else SERVED // 5).result())
     report.table(_of_server(4_000 if quick else SERVED))
 
@@ -96,7 +97,7 @@ def _of_structure(case: Case, name: str) -> tuple[float, float, float]:
     build(some)  # compiles, or loads what is compiled
     boxes = made.boxes
     if name in PAPERS:
-        boxes = boxes.take(np.arange(boxes.rows // 10))
+        boxes = boxes.take(np.arange(boxes.rows // _FEWER))
     before = _resident()
     built = build(boxes)
     taken, count = _resident() - before, boxes.rows
@@ -120,13 +121,16 @@ def _parts(count: int) -> Table:
     index.engine.wait_for_rebuild()
     view = index.engine._view
     structures = sum(part.index.memory for part in view.parts)
-    names = sum(map(sys.getsizeof, index.ids)) + sys.getsizeof(entry.live._numbers)
+    versions = entry.live.memory
     parts = {
         "structures": structures,
         "rows of the live set": index.engine.memory - structures,
-        "versions: filters and all else, packed": entry.live.records.memory,
-        "names, and their numbers": names + sys.getsizeof(10**6) * count,
-        "by number: places, seqs, consumers, scores, names": 20 * count + 20 * len(index.ids),
+        "versions: filters and all else, packed": versions["versions"],
+        "numbers of names": versions["names"],
+        "ids by number": index.ids.memory,
+        "by number: places, seqs, consumers, scores": versions["places"]
+        + index.owners.nbytes
+        + index.scores.nbytes,
     }
     rows = [[part, size / count] for part, size in parts.items()]
     return Table("Parts of a server's state", ["part", "bytes per subscription"], rows)
@@ -151,8 +155,8 @@ def _of_server(count: int) -> Table:
             some = enumerate(filters[first : first + BULK], first)
             client.upsert_many([{"id": f"s{n}", "filter": text} for n, text in some])
         add(f"{count:,} loaded", one.process.pid)
-        time.sleep(15)
         client.match_many(load.events)
+        time.sleep(15)
         add("15 s later", one.process.pid, is_judged=count == SERVED)
         one.process.terminate()
         one.process.wait()
