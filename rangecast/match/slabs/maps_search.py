@@ -52,23 +52,38 @@ _LAYOUT, _MAPS = table_size(Layout), table_size(Maps)
 
 
 @jit
+def _stretch(arrays: Maps, j: int, codes: U8) -> int:
+    """Return where the bitmaps of an attribute and the event's slab are, less its first slot."""
+    start, end = arrays.first_slot[j, 0], arrays.first_slot[j, -1]
+    slab = np.int64(codes[0, j]) >> arrays.shift
+    slabs = 256 >> arrays.shift
+    return int(slabs * start + slab * (end - start) - start)
+
+
+@jit
 def _combine(arrays: Maps, group: int, codes: U8, masks: U64) -> int:
     """Write the boxes of each chunk of a group that may contain the event; return the words.
 
     They are the AND of a bitmap per attribute. The number of words is a multiple of `_WORDS`.
     """
     maps, chunk, mine = pointer(arrays.maps, 0), pointer(arrays.chunk, 0), pointer(masks, 0)
-    slabs, first_chunk = 256 >> arrays.shift, GROUP * group
+    first_chunk = GROUP * group
     used = QUAD * min(GROUP, len(arrays.record_size) - first_chunk)
     words = -(-used // _WORDS) * _WORDS
     masks[:used] = ~np.uint64(0)
     masks[used:words] = 0
-    for j in range(len(arrays.first_slot)):
-        start, count = arrays.first_slot[j, 0], arrays.first_slot[j, -1] - arrays.first_slot[j, 0]
-        stretch = slabs * start + (np.int64(codes[0, j]) >> arrays.shift) * count - start
-        for slot in range(arrays.first_slot[j, group], arrays.first_slot[j, group + 1]):
+    d = len(arrays.first_slot)
+    stretch = _stretch(arrays, ZERO, codes)
+    for j in range(d):
+        first, last = arrays.first_slot[j, group], arrays.first_slot[j, group + 1]
+        after = min(j + 1, d - 1)
+        next_stretch = _stretch(arrays, after, codes)
+        ahead = next_stretch + arrays.first_slot[after, group] - first
+        for slot in range(first, last):
+            prefetch(maps, QUAD * (ahead + slot))
             word = QUAD * (np.int64(chunk[slot]) - first_chunk)
             narrow_quad(mine, word, maps, QUAD * (stretch + slot))
+        stretch = next_stretch
     return words
 
 
