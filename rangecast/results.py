@@ -89,6 +89,9 @@ class Matches(Results[list[Id]]):
         Each run has at most `pairs` pairs, or is a single event.
         """
         first = 0
+        if len(self.pieces) == 1 and len(self) and len(self.pieces[0].rows) <= pairs:
+            yield self
+            return
         for piece in self.pieces:
             offsets, begin, events = piece.offsets, 0, len(piece.offsets) - 1
             while begin < events:

@@ -45,6 +45,8 @@ class MatchRows(NamedTuple):
     @property
     def events(self) -> I64:
         """Event of each row, for (event, row) pairs."""
+        if len(self.offsets) == 2:
+            return np.zeros(len(self.rows), np.int64)
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 

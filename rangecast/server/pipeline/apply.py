@@ -313,6 +313,8 @@ def ids_by_event(
     """Return the ids of the subscriptions that match each event of a range."""
     first, last = np.searchsorted(matches.events, (begin, begin + count))
     events, numbers = matches.events[first:last] - begin, matches.numbers[first:last]
+    if count == 1:
+        return [index.ids.listed(np.sort(numbers))]
     numbers = numbers[np.lexsort((numbers, events))]
     ids = index.ids.listed(numbers)
     ends = np.cumsum(np.bincount(events, minlength=count)).tolist()
