@@ -1,7 +1,7 @@
 """Every ranking structure: the same answers as the oracle, ties too; iterators; arrays; pickles."""
 
 import pickle
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -102,24 +102,28 @@ def test_every_structure_on_adversarial_cases(name, relaxed):
             assert answers(index.best(points[::9], k)) == expected, (title, k)
 
 
+LARGE = {
+    "1-d": many(9000, 1),
+    "3-d": many(9000, 3),
+    "several boxes": many(6000, 3, several=True),
+    "sparse": many(3000, 20, free=0.8),
+    "nothing mentioned": many(2000, 2, free=1.0),
+}
+
+
+@cache
+def expected_on(case, k, relaxed):
+    return oracle(*LARGE[case], k, relaxed)
+
+
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 @pytest.mark.parametrize("name", INDEXES)
-@pytest.mark.parametrize(
-    "case",
-    [
-        many(9000, 1),
-        many(9000, 3),
-        many(6000, 3, several=True),
-        many(3000, 20, free=0.8),
-        many(2000, 2, free=1.0),
-    ],
-    ids=["1-d", "3-d", "several boxes", "sparse", "nothing mentioned"],
-)
+@pytest.mark.parametrize("case", LARGE)
 def test_every_structure_on_large_sets(name, relaxed, case):
-    boxes, points = case
+    boxes, points = LARGE[case]
     index = INDEXES[name](boxes, relaxed=relaxed)
     for k in (1, 20, 300):
-        assert answers(index.best(points, k)) == oracle(boxes, points, k, relaxed)
+        assert answers(index.best(points, k)) == expected_on(case, k, relaxed)
 
 
 @pytest.mark.conformance

@@ -24,7 +24,10 @@ from benchmarks.started import answers, by_maven, fetched, free_port, server
 from rangecast.spark.java import java_home, launcher
 from tests import ROOT
 
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LIGHT = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 """For a JVM that runs for seconds."""
 SPARK_HOME = Path(pyspark.__file__).parent
 
