@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,16 @@ def _starts_processes(unit: list[pytest.Item]) -> bool:
     return 2 * sum(item.get_closest_marker("process") is not None for item in unit) > len(unit)
 
 
+@cache
+def _commands() -> Callable[..., Any]:
+    """Return the commands of `rangecast`, made once: it takes longer than most of them run."""
+    from typer.main import get_command
+
+    from rangecast.cli.main import app
+
+    return get_command(app)
+
+
 @pytest.fixture
 def cli(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -122,6 +133,7 @@ def cli(
     """Runs `rangecast` with arguments, in this process: `cli("match", ..., code=0, cwd=folder)`."""
     from rangecast.cli.main import main
 
+    command = _commands()
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: Any, code: int = 0, cwd: Path = tmp_path, stdin: bytes = b"") -> Any:
@@ -132,7 +144,7 @@ def cli(
             patch.setattr(sys, "argv", given)
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             with pytest.raises(SystemExit) as end:
-                main()
+                main(command)
         out, err = capsys.readouterr()
         assert (end.value.code or 0) == code, out + err
         assert "Traceback" not in err

@@ -1,7 +1,7 @@
 import gc
 
 import pytest
-from numba.core.dispatcher import Dispatcher
+from numba.core.registry import CPUDispatcher
 
 from rangecast import Engine, Location, Number, Rule, Space, Text, Timestamp, Tracker
 from rangecast.cli.commands.networks.precompile import Verb, compile_for
@@ -29,8 +29,7 @@ def signatures():
         (kernel.py_func.__module__, kernel.py_func.__qualname__, signature)
         for kernel in gc.get_objects()
         # By its type: to ask a dead proxy, which a busy process may hold, raises an error.
-        if issubclass(type(kernel), Dispatcher)
-        and kernel.py_func.__module__.startswith("rangecast.")
+        if type(kernel) is CPUDispatcher and kernel.py_func.__module__.startswith("rangecast.")
         for signature in kernel.overloads
     }
 

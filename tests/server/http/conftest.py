@@ -20,7 +20,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def http(server: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server, trust_env=False) as client:
+    with httpx.Client(base_url=server, trust_env=False, verify=False) as client:
         yield client
 
 
