@@ -174,7 +174,7 @@ def edits_of_messages(messages: DataFrame, *, integer_ids: bool) -> DataFrame:
     """Return the messages of a compacted topic as edits of a set: id, op, filter, score.
 
     The key is the id of a subscription. A value is a JSON object with its filter, and perhaps its
-    score; a message without a value removes the subscription.
+    score (0 without, whatever older messages had); a message without a value removes it.
     """
     key, text = F.col("key").cast("string"), F.col("value").cast("string")
     schema = StructType([StructField(name, StringType()) for name in ("filter", "score")])
@@ -185,7 +185,7 @@ def edits_of_messages(messages: DataFrame, *, integer_ids: bool) -> DataFrame:
         id_.alias("id"),
         F.when(F.col(TEXT).isNull(), "remove").otherwise("upsert").alias("op"),
         columns["filter"].alias("filter"),
-        columns["score"].alias("score"),
+        F.when(F.col(TEXT).isNotNull(), F.coalesce(columns["score"], F.lit("0"))).alias("score"),
         F.coalesce(broken, columns[BROKEN]).alias(BROKEN),
     )
 

@@ -68,6 +68,27 @@ def test_a_set_is_what_its_table_is_after_each_change(tmp_path, feed):
     assert followed.versions.rejected(followed.versions.latest()) == []
 
 
+@pytest.mark.parametrize("feed", [FEED, None], ids=["with a feed", "without"])
+def test_an_id_or_a_score_that_is_updated_leaves_nothing_of_the_old_row(tmp_path, feed):
+    followed = Followed(tmp_path, feed)
+    filters = {"id": ["a", "b", "c", "d"], "filter": [f"price < {bound}" for bound in range(4)]}
+    followed.write(pa.table(filters | {"score": [1.0, 2.0, 3.0, 4.0]}))
+    assert followed.ids() == ["a", "b", "c", "d"]
+    table = DeltaTable(followed.path)
+    table.update(updates={"id": "'z'"}, predicate="id = 'a'")
+    swapped = {"id": "case when id = 'b' then 'c' else 'b' end"}
+    table.update(updates=swapped, predicate="id in ('b', 'c')")
+    table.update(updates={"score": "null"}, predicate="id = 'd'")
+    assert sorted(followed.ids()) == ["b", "c", "d", "z"]
+    boxes = followed.versions.load(followed.versions.latest())[0]
+    values = zip(boxes.hi[:, 0], boxes.scores, strict=True)
+    held = dict(zip(boxes.ids.to_pylist(), values, strict=True))
+    rows = DeltaTable(followed.path).to_pyarrow_table().to_pylist()
+    assert {name: (round(bound), score) for name, (bound, score) in held.items()} == {
+        row["id"]: (int(row["filter"][-1]), row["score"] or 0.0) for row in rows
+    }
+
+
 def test_a_table_that_cant_be_followed_is_rejected(tmp_path):
     followed = Followed(tmp_path)
     with pytest.raises(FileError, match=r"its changes can't be read(.|\n)*hint"):
@@ -115,6 +136,7 @@ def test_messages_of_a_compacted_topic_are_edits(spark):
         ("a", '{"filter": "price < 1", "score": 2}'),
         ("b", None),
         ("c", "{broken"),
+        ("d", '{"filter": "price < 1"}'),
         (None, '{"filter": "price < 1"}'),
     ]
     frame = spark.createDataFrame(
@@ -126,7 +148,8 @@ def test_messages_of_a_compacted_topic_are_edits(spark):
         ("a", "upsert", "price < 1", "2"),
         ("b", "remove", None, None),
     ]
-    assert [row[BROKEN] for row in found] == [None, None, "{broken", "(key) none"]
+    assert found[3]["score"] == "0", "a topic that lost its older messages gives the same"
+    assert [row[BROKEN] for row in found] == [None, None, "{broken", None, "(key) none"]
     sevens = frame.selectExpr("encode('7', 'utf-8') as key", "value")
     assert {row["id"] for row in edits_of_messages(sevens, integer_ids=True).collect()} == {7}
     named = edits_of_messages(frame, integer_ids=True).collect()

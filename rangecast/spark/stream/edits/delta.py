@@ -22,6 +22,7 @@ from rangecast.model.io.atomic import atomic_file
 _PREFIX = "delta-"
 _COLUMNS = ("id", "filter", "score")
 _UPSERTS = ("insert", "update_postimage")
+_REMOVES = ("delete", "update_preimage")
 
 
 class DeltaEdits:
@@ -95,6 +96,11 @@ def _plain(rows: pa.Table) -> pa.Table:
 
 
 def _upserts(rows: pa.Table) -> pa.Table:
+    """Return rows as edits; a row without a score has 0, whatever the one before had."""
+    if "score" in rows.column_names:
+        none = pa.scalar("0").cast(rows["score"].type)
+        place = rows.column_names.index("score")
+        rows = rows.set_column(place, "score", pc.fill_null(rows["score"], none))
     return rows.append_column("op", pa.array(["upsert"] * rows.num_rows, pa.string()))
 
 
@@ -105,8 +111,8 @@ def _edits(changes: pa.Table, columns: list[str]) -> pa.Table:
         of_version = changes.filter(pc.equal(changes["_commit_version"], version))
         kind = of_version["_change_type"]
         new = of_version.filter(pc.is_in(kind, pa.array(_UPSERTS))).select(columns)
-        gone = of_version.filter(pc.equal(kind, "delete")).select(columns)
-        # A row that is only copied to another file is both; its place in the set stays.
+        gone = of_version.filter(pc.is_in(kind, pa.array(_REMOVES))).select(columns)
+        # A row that is updated, or only copied to another file, is both; its place stays.
         gone = gone.filter(pc.invert(pc.is_in(gone["id"], new["id"].combine_chunks())))
         op = pa.array(["remove"] * gone.num_rows, pa.string())
         parts += [gone.append_column("op", op), _upserts(new)]
