@@ -6,7 +6,7 @@ import pyspark
 import pytest
 from pyspark.sql.functions import explode, lit
 
-from rangecast import Engine, Number, Space, String, Timestamp
+from rangecast import Arithmetic, Engine, Location, Number, Space, String, Text, Timestamp
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import encode_subscriptions
@@ -47,6 +47,29 @@ def test_columns_of_every_kind_give_the_rows_of_match(spark):
     found = data.select("id", match_ids(prepared, space)()).collect()
     assert {row[0]: row[1] for row in found} == {row[0]: row[1] for row in expected}
     assert len(found) == len(expected) > 100
+
+
+def test_attributes_without_a_column_of_their_own_are_no_columns_in_sql(spark):
+    """Locations, arithmetic, and what conditions on texts need."""
+    place = Location("place", longitude="lon", latitude="lat")
+    space = Space([place, Text("title"), Number("x"), Arithmetic()])
+    subscriptions = {
+        "near": "within(place, circle(13.4, 52.5, 5 km))",
+        "bikes": "title contains 'bike'",
+        "sum": "x + lon > 20",
+    }
+    rows = [(0, 13.4, 52.5, "red", 1.0), (1, 0.0, 0.0, "a bike", None), (2, 19.0, 0.0, None, 2.0)]
+    events = spark.createDataFrame(rows, "id int, lon double, lat double, title string, x double")
+    events.createOrReplaceTempView("placed")
+    frame = spark.createDataFrame(list(subscriptions.items()), "id string, filter string")
+    register_match(spark, frame, space, name="placed")
+    register_rank(spark, frame, space, k=1, name="placed")
+    expected = {(0, "near"), (1, "bikes"), (2, "sum")}
+    arrays = "select id, explode(placed_match(lon, lat, title, x)) from placed"
+    tables = [f"select event, subscription from placed_{verb}_rows(table(placed))" for verb in
+              ("match", "rank")]  # fmt: skip
+    for query in (arrays, *tables):
+        assert {tuple(row) for row in spark.sql(query).collect()} == expected
 
 
 def test_a_filter_on_other_columns_reaches_the_files_below_the_match(spark, tmp_path):

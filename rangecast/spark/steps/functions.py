@@ -348,7 +348,8 @@ def _table_function(
 ) -> Any:
     flag("ignore_unknown", ignore_unknown)
     shipped_space = prepared.shipped_space
-    needed = list(dict.fromkeys([form.event_id, *PLAIN.all_names(prepared.space)]))
+    values = [PLAIN.names(attribute)[0] for attribute in prepared.space.valued]
+    needed = list(dict.fromkeys([form.event_id, *values]))
     ids = pa.int64() if isinstance(form.event_type, LongType) else pa.string()
 
     class Answered:
