@@ -55,7 +55,7 @@ test: setup  ## all tests but the long repetitions of make test-soak
 	$(BIN)/rangecast precompile
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --durations=30
 
-test-quick: setup  ## the tests that start no other process, neither Spark nor servers: minutes
+test-quick: setup  ## the tests that need neither Spark nor servers nor other large programs: minutes
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not spark and not process and not soak"
 
 test-soak: setup  ## nightly: the long repetitions, and all examples of every property

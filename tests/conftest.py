@@ -18,7 +18,7 @@ os.environ.setdefault("RANGECAST_COMPILE", "first")
 # No deadline: machines are noisy, and kernels are compiled on first use.
 _HYPOTHESIS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("soak", max_examples=NIGHTLY, **_HYPOTHESIS)
-settings.register_profile("suite", max_examples=25, **_HYPOTHESIS)
+settings.register_profile("suite", max_examples=15, **_HYPOTHESIS)
 settings.load_profile("suite")
 
 
