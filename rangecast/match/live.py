@@ -80,6 +80,8 @@ class _Prepared(NamedTuple):
     """Indexes that may still get faster."""
     texts: TextReader | None
     """Reader of the texts of events, if any is read."""
+    reads_texts: bool
+    """As in the view."""
     kept: tuple[Bundle[Any], ...]
     """Arrays that the calls read."""
 
@@ -107,7 +109,7 @@ def match_event_live(
     if not view.single_event:
         view.single_event[:] = [_prepared(view, len(space))]
     prepared: _Prepared = view.single_event[0]
-    reads = view.reads_texts
+    reads = prepared.reads_texts
     if prepared.texts is None:
         points = encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan, texts=reads)
         return _match_prepared(view, prepared, points)
@@ -169,7 +171,7 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
     # The first part is by far the largest: as the last one, its rows aren't copied again.
     calls.reverse()
     match = calls[0] if len(calls) == 1 else partial(_match_by_all, calls)
-    return _Prepared(match, unsettled, texts, needed)
+    return _Prepared(match, unsettled, texts, view.reads_texts, needed)
 
 
 def _searched(view: View) -> Iterator[tuple[Any, I32 | None]]:
