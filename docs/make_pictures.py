@@ -35,7 +35,7 @@ EXAMPLE = {
 
 
 def example_graph(k: int | str) -> CoverSet:
-    """Return the worked example in a relation graph."""
+    """Return the worked example in a covering graph."""
     space = Space([Integer("x", min=0, max=100), Integer("y", min=0, max=100)])
     graph = CoverSet(space, index="scan", k=k)
     for one, ((left, right), (low, high)) in EXAMPLE.items():

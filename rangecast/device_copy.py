@@ -28,7 +28,7 @@ class DeviceCopies:
     """
 
     def __init__(self, device: str):
-        """Open the device; raise an error that says what is missing."""
+        """Open the device; the error names a missing library or driver."""
         open_device(device)
         self.device = device
         self.events = 0
@@ -54,7 +54,7 @@ class DeviceCopies:
 
     def _match(self, engine: Engine, points: F64) -> Matches:
         held = self._set_of(engine)
-        with held.turn:
+        with held.lock:
             view = engine._view  # not before: a device that has shown a later one starts again
             return Matches(match_on_device(view, held, points), None, None, view.lists)
 

@@ -29,7 +29,7 @@ class RangecastError(Exception):
 
 
 class SpaceError(RangecastError):
-    """A space is not well defined: a bad attribute, a bad TOML file."""
+    """A space definition is invalid: an attribute, or the TOML file."""
 
     code = "space"
 

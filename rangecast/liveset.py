@@ -33,7 +33,7 @@ from rangecast.match.choose import build_candidates, check_index
 from rangecast.match.warmup import begin_selection
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
-from rangecast.model.filters.text import text_of
+from rangecast.model.filters.formatting import text_of
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet, UpsertResult
 from rangecast.model.sets.forks import register_for_forks

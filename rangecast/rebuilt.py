@@ -79,7 +79,7 @@ class Rebuilt(NamedTuple):
 
 
 def without_own_boxes(part: Part, rows: RowArrays, count: int, space: Space) -> RowArrays:
-    """Return the first `count` rows without their boxes if the part has them all.
+    """Drop the set's copy of the boxes of the first `count` rows if the index has them all.
 
     Shapes and texts are verified on the set's own boxes, so none of them may have any.
     """

@@ -1,4 +1,4 @@
-"""Paper 000, section V-B: what each relation graph costs, for k = 1 to 6."""
+"""Paper 000, section V-B: what each covering graph costs, for k = 1 to 6."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def panels(results: Results) -> list[Panel]:
 
 EXPERIMENT = Experiment(
     name="cover-graphs",
-    title="Which relation graph? (section V-B)",
+    title="Which covering graph? (section V-B)",
     parts=("Table I", "Table II", "Figure 8", "Figure 9"),
     about="""60,000 commands at the full size, 5 attributes, k = 1 to 6, a share p of unsubscribes,
     the algorithm as it is printed. The tables are in thousands, for the k-d tree. The paper doesn't

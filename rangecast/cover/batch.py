@@ -2,12 +2,12 @@
 
 Subscriptions are taken the largest first, so that what covers one mostly comes before it, and the
 index never holds much more than the kept ones. Largest means by the sum of codes: a coordinate's
-code is the number of its cell, 255 at most, and what covers has no lower one. Which order it is
-changes the time only: the roots of the graph are what is to be kept, whatever comes first.
+code is the number of its cell, 255 at most, and what covers has no lower one. The order changes the
+time only: the result is always the roots of the graph.
 
 Then, for each of the others, the one kept that covers it and arrived first is looked for: among a
-few of the earliest, then twice as many, and so on until one is found. So what is covered by many
-is found among the first few, and only what is covered by few is looked for everywhere.
+few of the earliest, then twice as many, and so on until one is found. So rows with many coverers
+are resolved among the first few, and only rows with few coverers need a full search.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from rangecast.cover.blocks.index import Blocks
+from rangecast.cover.graph import kernels_for
 from rangecast.cover.live import Live
-from rangecast.cover.relations import kernels_for
 from rangecast.cover.store import NONE, Store, boxes_of, points_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64

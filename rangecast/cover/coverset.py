@@ -5,8 +5,8 @@
     cover.subscribe("some", "price < 50")    # nothing to forward: "all" covers it
     cover.unsubscribe("all")                 # Forward(subscribe=["some"], unsubscribe=["all"])
 
-`k` says which relation graph is kept: a number for G_k, "all" for G*, "poset" for the strict poset
-(`relations`). It changes the cost of a command and what `covered_by` lists, never a message.
+`k` says which covering graph is kept: a number for G_k, "all" for G*, "poset" for the strict poset
+(`graph`). It changes the cost of a command and what `covered_by` lists, never a message.
 
 One thread at a time.
 """
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from rangecast.cover.choose import choose
+from rangecast.cover.graph import EVERY, POSET, covers_row
 from rangecast.cover.live import Live
-from rangecast.cover.relations import EVERY, POSET, covers_row
 from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool, grown
@@ -29,7 +29,7 @@ from rangecast.model.attributes.residuals import Pair
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import as_commands
 from rangecast.model.filters.filter import Filter
-from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet
@@ -72,7 +72,7 @@ class Work(NamedTuple):
 
 
 class CoverSet(SubscriptionSet):
-    """Subscriptions in a relation graph over one covering index.
+    """Subscriptions in a covering graph over one covering index.
 
     Every command returns what to advertise to neighbours, a `Forward`; a command on many returns
     one per subscription.
@@ -197,7 +197,7 @@ class CoverSet(SubscriptionSet):
         return self._named(self._live.by_arrival(np.array(rows, np.int64)))
 
     def uncovered(self) -> list[Id]:
-        """Return the subscriptions that nothing live covers, in order of arrival."""
+        """Return the subscriptions that no live one covers, in order of arrival."""
         return self._named(self._live.roots())
 
     def advertised(self) -> list[Id]:

@@ -1,11 +1,11 @@
-"""Protocol of covering indexes, and its dispatch from the relation graphs.
+"""Protocol of covering indexes, and its dispatch from the covering graphs.
 
 An index is a named tuple of arrays, with a class beside it that owns them. It has some boxes of a
-`Store`, by number, and answers one kind of query: which boxes dominate this one, or (the
-other way round) which does it dominate? Each that it finds goes to `consider`, which knows what is
-wanted of it. Kernels call `insert`, `drop`, `search` and `room`; numba puts the index's own kernels
-in their place when it compiles, by the type of the tuple: `register` says which they are. As of
-the store, they take pointers.
+`Store`, by number, and answers one kind of query: which boxes dominate this one, or (the other way
+round) which does it dominate? Each result is passed to `consider`, which decides whether it is
+wanted. Kernels call `insert`, `drop`, `search` and `room`; numba puts the index's own kernels in
+their place when it compiles, by the type of the tuple: `register` says which they are. As of the
+store, they take pointers.
 """
 
 # ruff: noqa: ARG001 - an overload is given the types of all its arguments, needed or not
@@ -82,9 +82,9 @@ def drop(index: Any, box: int) -> None:
 def search(
     index: Any, store: Store, want: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
-    """Append the wanted rows found with one box of `want.row`.
+    """Append the rows that match `want` to `out`, searching with one box of `want.row`.
 
-    Returns the fill of `out`, the nodes visited and the points compared.
+    Returns the filled length of `out`, the nodes visited and the points compared.
     """
     raise NotImplementedError
 

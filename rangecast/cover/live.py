@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.cover.index import Index
-from rangecast.cover.relations import (
+from rangecast.cover.graph import (
     IS_STALE,
     NEEDS_EDGES,
     NEEDS_LOG,
@@ -23,6 +22,7 @@ from rangecast.cover.relations import (
     Log,
     kernels_for,
 )
+from rangecast.cover.index import Index
 from rangecast.cover.store import (
     BY_BOX,
     BY_ROW,
@@ -47,7 +47,7 @@ class RowMessages(NamedTuple):
 
 
 class Live:
-    """Live rows in a relation graph over a covering index.
+    """Live rows in a covering graph over a covering index.
 
     late   whether a new root searches for roots that it covers; the printed algorithm doesn't
     """
@@ -212,7 +212,7 @@ class Live:
         self.live = grown(self.live, self.rows)
 
     def _in_order(self, sent: list[list[npt.NDArray[np.generic]]]) -> RowMessages:
-        """Return all messages: by command, exposed ones first, by arrival."""
+        """Return all messages by command; then exposures before withdrawals, then by arrival."""
         if not sent:
             return RowMessages(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
         command, row, withdraws = (np.concatenate(column) for column in zip(*sent, strict=True))

@@ -76,18 +76,18 @@ def _uncovered(points: F64, starts: I64, rows: I64, others: I64) -> I64:
 
 
 def _covered(points: F64, starts: I64, rows: I64, by: I64) -> Bool:
-    """Return whether each row is covered by each of some others, (rows, others)."""
+    """Return a mask (rows, by): whether each row of `rows` is covered by each row of `by`."""
     if not len(rows) or not len(by):
         return np.zeros((len(rows), len(by)), np.bool_)
     if len(points) == len(starts) - 1:
         return _dominated(points[rows], points[by])
-    below, above = _Places(starts, rows), _Places(starts, by)
-    inside = _dominated(points[below.boxes], points[above.boxes])
-    in_one = above.folded(inside.T, np.logical_or).T
-    return below.folded(in_one, np.logical_and)
+    covered, covering = _RowBoxes(starts, rows), _RowBoxes(starts, by)
+    inside = _dominated(points[covered.boxes], points[covering.boxes])
+    in_one = covering.folded(inside.T, np.logical_or).T
+    return covered.folded(in_one, np.logical_and)
 
 
-class _Places:
+class _RowBoxes:
     """Boxes of some rows, grouped by row."""
 
     def __init__(self, starts: I64, rows: I64):

@@ -1,4 +1,4 @@
-"""Live boxes and their covering relation: the arrays below every relation graph.
+"""Live boxes and their covering relation: the arrays below every covering graph.
 
 A box is a point of 2d coordinates, -lo and hi of each attribute in turn. Then a box lies inside
 another one iff the other's point is at least as large in every coordinate: it *dominates* it.
@@ -104,7 +104,7 @@ _SCRATCH = ("seen", "found", "others")
 
 
 def with_room(store: Bundle[Store], *, rows: int, boxes: int, edges: int) -> Bundle[Store]:
-    """Return arrays with room for this many; the contents are kept."""
+    """Return arrays grown to hold the rows, boxes and edges; the contents are kept."""
     sizes = dict.fromkeys(BY_BOX, boxes) | dict.fromkeys((*BY_ROW, *_SCRATCH), rows)
     larger = store.grown(**sizes, edges=edges)
     arrays = larger.arrays

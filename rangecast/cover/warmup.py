@@ -7,9 +7,9 @@ from typing import Any
 
 from rangecast.cover.batch import covered_by
 from rangecast.cover.blocks.index import Blocks
+from rangecast.cover.graph import kernels_for
 from rangecast.cover.plain import covered_plainly
-from rangecast.cover.relations import kernels_for
-from rangecast.kernels.ahead import WHY, starts_plainly
+from rangecast.kernels.ahead import WHY, starts_with_numpy
 from rangecast.kernels.arrays import I32
 from rangecast.kernels.jit import is_compiled
 from rangecast.model.answers.answerer import Choice
@@ -21,7 +21,7 @@ _MAX_BOXES = 20_000
 
 def begin(boxes: Boxes) -> tuple[Callable[[Boxes], I32], Choice]:
     """Return `covered_by`, or an equivalent that needs no compilation, and the reason."""
-    if _is_small(boxes) and starts_plainly(boxes.lo.size, "cover", _kernel(boxes)):
+    if _is_small(boxes) and starts_with_numpy(boxes.lo.size, "cover", _kernel(boxes)):
         return covered_plainly, Choice("scan", WHY)
     return covered_by, Choice(Blocks.name, f"{len(boxes.lo):,} boxes in tiles, the largest first")
 

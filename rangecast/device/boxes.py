@@ -199,11 +199,11 @@ class DeviceBoxes:
             np.int32(self.shape.table_rows),
             *(self.rows, self.finer, self.axes),
         )
-        self._number(terms, owner)
+        self._record_rows(terms, owner)
         self.count += boxes
         self.terms += len(terms.axis)
 
-    def _number(self, terms: Terms, owner: I32) -> None:
+    def _record_rows(self, terms: Terms, owner: I32) -> None:
         """Record where the boxes of rows are stored."""
         follows = int(terms.rows[0]) == self.count
         is_whole = int(terms.rows[-1]) - int(terms.rows[0]) == len(terms.counts) - 1
@@ -234,7 +234,7 @@ class DeviceBoxes:
         self.runtime.copy_in(target, np.ascontiguousarray(source))
 
     def _lanes_of(self, terms: Terms) -> U8 | None:
-        """Return which terms of each box are its lanes; `None` if all terms are, in order."""
+        """Return the terms in each box's lanes, narrowest first; `None`: all of them, in order."""
         lanes = self.shape.lanes
         is_fitting = int(terms.counts.max()) <= lanes
         if is_fitting and self.shape.filed == self.dimensions:

@@ -1,4 +1,4 @@
-"""Devices by name. The error for an unavailable device says what is missing."""
+"""Devices by name. The error for an unavailable device names the missing library or driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from rangecast.device.runtime import Runtime
 from rangecast.errors import UsageError, choices_hint
 
 DEVICES: dict[str, Callable[[], Runtime]] = {"cuda": CupyRuntime}
-"""Devices by name: each returns its runtime, or raises an error that says what is missing."""
+"""Devices by name: each returns its runtime, or raises an error that names the missing library or
+driver.
+"""
 
 
 def check_device(device: str | None) -> None:

@@ -89,7 +89,7 @@ class Flight:
 
     @property
     def met(self) -> int:
-        """Boxes that met the hulls of tiles."""
+        """Number of boxes that intersected the hull of a tile."""
         return int(self.header[_MET])
 
     @property

@@ -25,19 +25,19 @@ class DeviceSet:
     """Rows of a set on a device."""
 
     def __init__(self, device: str, dimensions: int, free: frozenset[int] = frozenset()):
-        """`free`: attributes that aren't compared, as candidates are verified elsewhere."""
+        """Open a device; `free` attributes aren't compared: candidates are verified elsewhere."""
         self.runtime = open_device(device)
         self.dimensions = dimensions
         self.free = free
-        self.turn = threading.RLock()
-        """One question or edit at a time."""
+        self.lock = threading.RLock()
+        """Lock: one query or edit at a time."""
         self._boxes: DeviceBoxes | None = None
         self._arrays: RowArrays | None = None
         self._seen = Seen()
         self._idle: list[Search] = []
         self._stream = self.runtime.new_stream()
-        self._shown: tuple[int, int, int] = (-1, 0, 0)
-        """Of the view that was shown last: its lineage, its rows, how many of them are dead."""
+        self._last_view: tuple[int, int, int] = (-1, 0, 0)
+        """Lineage, rows and dead rows of the last view."""
 
     @property
     def memory(self) -> int:
@@ -48,7 +48,7 @@ class DeviceSet:
 
     def lay_out(self, arrays: RowArrays, rows: I64) -> None:
         """Replace all rows on the device with these, ascending."""
-        with self.turn, self._working():
+        with self.lock, self._working():
             self._boxes = None
             self._idle.clear()  # their buffers are for the boxes of before
             terms = terms_of_rows(arrays, rows, self.free)
@@ -59,7 +59,7 @@ class DeviceSet:
     def apply(self, arrays: RowArrays, added: I64, removed: I64) -> bool:
         """Append rows and remove others; return False, changing nothing, if there is no room."""
         assert self._boxes is not None
-        with self.turn, self._working():
+        with self.lock, self._working():
             terms = terms_of_rows(arrays, added, self.free)
             if not self._boxes.has_room(terms):
                 return False
@@ -70,11 +70,11 @@ class DeviceSet:
 
     def show(self, view: LiveView[Any, Any]) -> None:
         """Update to the rows of a view, by the edits since the previous view."""
-        lineage, count, dead = self._shown
+        lineage, count, dead = self._last_view
         now = view.lineage, view.count, view.dead
-        if now == self._shown:
+        if now == self._last_view:
             return
-        with self.turn:
+        with self.lock:
             follows = view.lineage == lineage and view.count >= count and view.dead >= dead
             added = np.arange(count, view.count)
             if follows:
@@ -83,7 +83,7 @@ class DeviceSet:
             if not follows:
                 living = np.flatnonzero(view.rows.died[: view.count] > view.edit)
                 self.lay_out(view.rows, living)
-            self._shown = now
+            self._last_view = now
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -124,7 +124,7 @@ class DeviceSet:
         """Return the top k of each event."""
         assert self._boxes is not None
         assert self._arrays is not None
-        with self.turn, self._working():
+        with self.lock, self._working():
             self._boxes.rank_by(self._arrays.scores, self._arrays.arrival)
         with self._searching() as search:
             return search.best(points, k)

@@ -40,7 +40,7 @@ _LEAST_PIECE, _MAX_PIECE = 32, 1 << 18
 _SMALL, _SMALL_IDS = 4096, 1 << 24
 """Events and ids up to which a batch is answered without waiting for the number of its matches."""
 _LIST_BYTES = 1 << 33
-"""Memory of the lists of a piece, at most; and at most a quarter of what is free."""
+"""Maximum bytes of the lists of a piece; also at most a quarter of the free memory."""
 _COPIERS, _COPIED_BYTES = 4, 1 << 21
 """Threads that copy events to pinned memory, and bytes that one of them copies at a time."""
 _MORE = 1.5
@@ -87,7 +87,7 @@ def splits_for(tiles: int, processors: int) -> int:
 
 
 @cache
-def _copying() -> ThreadPoolExecutor:
+def _copy_pool() -> ThreadPoolExecutor:
     """Return a pool of copying threads: a single one doesn't saturate the bus."""
     return ThreadPoolExecutor(_COPIERS, "rangecast-copy")
 
@@ -252,7 +252,7 @@ class Search:
             self.stages.order(flight)
             self.stages.list_boxes(flight, self.seen.met)
             self.stages.search(flight, flight.found, None)
-            self.stages.sum_up(flight)
+            self.stages.compute_offsets(flight)
         return flight
 
     def _copied_in(self, slot: Slot, points: F64) -> DeviceArray:
@@ -265,7 +265,7 @@ class Search:
             self.runtime.copy_in(own, staged)
             return own
         parts = [slice(first, first + each) for first in range(0, len(points), each)]
-        copies = _copying().map(lambda part: np.copyto(staged[part], points[part]), parts)
+        copies = _copy_pool().map(lambda part: np.copyto(staged[part], points[part]), parts)
         for part, _ in zip(parts, copies, strict=True):
             self.runtime.copy_in(own[part], staged[part])
         return own

@@ -105,7 +105,7 @@ class SmallBatches:
         flight = stages.code(slot, 0, staged, splits, room, with_offsets=True)
         stages.order(flight)
         stages.search(flight, flight.found, None)
-        stages.sum_up(flight)
+        stages.compute_offsets(flight)
         ids = slot.array("small ids", limit, np.int32)
         if not stages.boxes.is_several:
             return _Batch(flight, ids, None, None)

@@ -65,7 +65,7 @@ class Shape(NamedTuple):
 
 
 def _fixed_bytes(lanes: int, chunk: int) -> int:
-    """Return the shared memory that doesn't depend on attributes, for `match_sparse`."""
+    """Return the bytes of shared memory of `match_sparse` that no attribute adds to."""
     record = 2 * lanes + (lanes + 3) // 4 + 1
     return 4 * (2 * chunk * record + _RING + EVENTS + 64) + 32 * _QUEUE * 8
 

@@ -24,7 +24,7 @@ _DELIVERING = 512
 
 
 class Stages:
-    """Stages of a search in the boxes of a device."""
+    """Launches the kernels of each stage of a search over the boxes on a device."""
 
     def __init__(self, boxes: DeviceBoxes):
         self.boxes = boxes
@@ -135,7 +135,7 @@ class Stages:
             shared=shape.shared_bytes,
         )
 
-    def sum_up(self, flight: Flight) -> None:
+    def compute_offsets(self, flight: Flight) -> None:
         """Compute the offsets, and send the header to the host."""
         events, work = flight.events, flight.slot.array("work", 3, np.uint64)
         arguments = flight.counts, np.int64(flight.padded), np.int32(flight.splits), flight.order

@@ -19,8 +19,8 @@ from rangecast.model.attributes.patterns import TextOrder
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import OTHER, String
+from rangecast.model.filters.formatting import without_covers
 from rangecast.model.filters.regions import NULL, Product, after, before, complement, joined
-from rangecast.model.filters.text import without_covers
 from rangecast.model.space import Space
 from rangecast.model.text.regions import prefixes_of
 from rangecast.model.validation.inputs import as_boxes

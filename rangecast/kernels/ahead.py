@@ -64,8 +64,8 @@ def wait(verb: str) -> None:
         process.wait()
 
 
-def starts_plainly(bounds: int, verb: str, kernel: Callable[..., Any]) -> bool:
-    """Return whether a set with this many bounds is small enough not to wait for its kernel."""
+def starts_with_numpy(bounds: int, verb: str, kernel: Callable[..., Any]) -> bool:
+    """Return whether to start with NumPy: the set is small and its kernel isn't compiled yet."""
     return bounds <= _MAX_BOUNDS and must_wait(verb, kernel)
 
 
@@ -93,10 +93,10 @@ class Interim(Generic[Structure]):
             self._left -= comparisons
             if self._left > 0 and must_wait(self._verb, self._kernel):
                 return self.plain
-        return self.settled()
+        return self.wait_until_built()
 
-    def settled(self) -> Structure:
-        """Return the structure that needs kernels as soon as they are compiled."""
+    def wait_until_built(self) -> Structure:
+        """Wait until the kernels are compiled; build and return the structure that uses them."""
         if self.built is None:
             wait(self._verb)
             self.built = self._build()

@@ -259,7 +259,7 @@ def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
 
 @intrinsic
 def prefetch(_typing: Any, items: Any, at: Any) -> Any:
-    """Prefetch the cache line of items[at], a pointer's; the address may be invalid."""
+    """Prefetch the cache line of items[at], of an array or a pointer; it may be out of bounds."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]

@@ -109,7 +109,7 @@ def ends_cell(edges: F64, hi: float) -> bool:
 
 
 class SortedBounds(NamedTuple):
-    """Starts of ranges and values just past their ends, ascending: what edges are chosen from."""
+    """Sorted starts of ranges and values just past their ends: the candidates for edges."""
 
     values: F64
     is_new: Bool
@@ -150,7 +150,7 @@ def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
     return SortedBounds.of(lo, hi).edges(cells)
 
 
-def _quantiles(candidates: F64, most: int) -> F64:
-    """Return at most this many distinct values at quantiles of sorted candidates."""
-    places = (np.arange(1, most + 1) * len(candidates)) // (most + 1)
-    return np.unique(candidates[places])
+def _quantiles(candidates: F64, max_values: int) -> F64:
+    """Return at most `max_values` distinct quantiles of sorted candidates."""
+    positions = (np.arange(1, max_values + 1) * len(candidates)) // (max_values + 1)
+    return np.unique(candidates[positions])

@@ -136,10 +136,10 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         """Wait until no other process compiles this kernel, and let others wait for this one."""
         # A byte of the lock file stands for a kernel. The system releases a process's locks when
         # it ends; where a file can't be locked, each process compiles its own.
-        place = int.from_bytes(hashlib.sha256(file.name.encode()).digest()[:7])
+        offset = int.from_bytes(hashlib.sha256(file.name.encode()).digest()[:7])
         with contextlib.suppress(OSError):
-            fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_EX, 1, place)
-            self._locked.append(place)
+            fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_EX, 1, offset)
+            self._locked.append(offset)
 
     def unlocking(self, compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a method of a dispatcher that compiles, and then lets other processes go on."""
@@ -151,8 +151,8 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
                 try:
                     return compile_(sig)
                 finally:
-                    for place in self._locked:
-                        fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_UN, 1, place)
+                    for offset in self._locked:
+                        fcntl.lockf(_lock_file(self._folder), fcntl.LOCK_UN, 1, offset)
                     self._locked = outer
 
         return unlocked
@@ -205,10 +205,10 @@ def is_compiled(kernel: Any) -> bool:
 class Compiling(event.Listener):  # type: ignore[misc]
     """Listener for kernels that are not in the disk cache: measures their compilation time."""
 
-    def __init__(self, tell: Callable[[], None]):
-        """`tell` is called once, when the first kernel starts compiling."""
+    def __init__(self, on_first_compile: Callable[[], None]):
+        """`on_first_compile` is called once, when the first kernel starts compiling."""
         self.seconds = 0.0
-        self._on_first_compile = tell
+        self._on_first_compile = on_first_compile
         self._has_told = False
         self._depth = 0
         self._began = 0.0
@@ -230,9 +230,9 @@ class Compiling(event.Listener):  # type: ignore[misc]
 
 
 @contextmanager
-def noticing(tell: Callable[[], None]) -> Iterator[Compiling]:
-    """Call `tell` once when a kernel must be compiled, and sum up the compilation time."""
-    listener = Compiling(tell)
+def timing_compilation(on_first_compile: Callable[[], None]) -> Iterator[Compiling]:
+    """Call a function once when a kernel must be compiled; sum up the compilation time."""
+    listener = Compiling(on_first_compile)
     with event.install_listener("numba:compile", listener):
         yield listener
 

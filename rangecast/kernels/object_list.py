@@ -60,7 +60,7 @@ class _Model(extending.models.StructModel):  # type: ignore[misc]
 
 @intrinsic
 def listed(typing: Any, rows: Any, items: Any, are_objects: Any, integers: Any) -> Any:
-    """Return what becomes a list."""
+    """Return the native struct that is boxed as a Python list."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         made = cgutils.create_struct_proxy(_LISTED)(context, builder)
@@ -73,7 +73,7 @@ def listed(typing: Any, rows: Any, items: Any, are_objects: Any, integers: Any) 
 
 @extending.box(_Listed)  # type: ignore[untyped-decorator]
 def _box(kind: Any, value: Any, context: Any) -> Any:
-    """Return the list; every object in it is held once more."""
+    """Box the list, which owns a reference to each object in it."""
     builder, api = context.builder, context.pyapi
     held = cgutils.create_struct_proxy(kind)(context.context, builder, value=value)
     rows = context.context.make_array(_ROWS)(context.context, builder, value=held.rows)
@@ -125,7 +125,7 @@ def _item(builder: Any, items: Any, rows: Any, at: Any) -> Any:
 
 
 def _fetch(builder: Any, address: Any) -> None:
-    """Let the processor fetch what is at an address, to be written."""
+    """Prefetch an address that will be written."""
     word = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
     fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")

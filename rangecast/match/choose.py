@@ -184,7 +184,10 @@ def _are_of_a_place(space: Space | None, axes: list[int]) -> bool:
     if space is None:
         return False
     places = [attribute for attribute in space if isinstance(attribute, Place)]
-    return any({space.axis(one.name) for one in place.coordinates} == set(axes) for place in places)
+    return any(
+        {space.axis(coordinate.name) for coordinate in place.coordinates} == set(axes)
+        for place in places
+    )
 
 
 def _values_time(boxes: Boxes, sample: Sample) -> float | None:
@@ -237,8 +240,8 @@ def build(boxes: Boxes, index: str = "auto", *, device: str | None = None) -> In
 
 def build_candidates(boxes: Boxes, index: str = "auto") -> Index:
     """Build an index that finds candidates, which the caller must verify."""
-    found: Index = select(boxes, lambda free: _build_free(free, index))
-    return found
+    selected: Index = select(boxes, lambda free: _build_free(free, index))
+    return selected
 
 
 def _build_free(boxes: Boxes, index: str) -> Index:

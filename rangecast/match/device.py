@@ -95,5 +95,5 @@ def pieces_on_device(held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
 
     The device rejects NaN.
     """
-    found = tuple(MatchRows(offsets, rows) for _, offsets, rows in held.matches(points))
-    return found or (NO_MATCHES,)
+    pieces = tuple(MatchRows(offsets, rows) for _, offsets, rows in held.matches(points))
+    return pieces or (NO_MATCHES,)

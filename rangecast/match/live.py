@@ -21,7 +21,7 @@ from rangecast.kernels.jit import jit
 from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
 from rangecast.match.device import pieces_on_device
-from rangecast.match.masked import MaskedIndex, settled, without
+from rangecast.match.masked import MaskedIndex, built_index, without
 from rangecast.match.recent import Recent
 from rangecast.match.result import MatchRows, Work
 from rangecast.match.single_event import (
@@ -181,13 +181,16 @@ def _searched(view: View) -> Iterator[tuple[Any, I32 | None]]:
     once single events are no longer counted.
     """
     for part, some in zip(view.parts, _living(view), strict=True):
-        index, set_rows = settled(some), None if part.is_whole else part.set_rows
+        index, set_rows = built_index(some), None if part.is_whole else part.set_rows
         if not isinstance(index, Selected) or not index.terms.is_settled:
             yield index, set_rows
             continue
         yield index.terms, set_rows
         if index.placed is not None:
-            yield settled(index.placed), index.rows if set_rows is None else set_rows[index.rows]
+            yield (
+                built_index(index.placed),
+                index.rows if set_rows is None else set_rows[index.rows],
+            )
 
 
 def _match_by_all(calls: list[SingleEvent], points: F64, rows: I32) -> I32:
@@ -211,7 +214,7 @@ def _has_got_faster(index: Index, entries: int) -> bool:
     if isinstance(index, Selected):
         return index.terms.is_settled
     if not isinstance(index, Cells):
-        return settled(index) is not index
+        return built_index(index) is not index
     index.mark_dead_entries(entries)
     return not index.is_loose
 
@@ -249,19 +252,21 @@ def _verified(view: View, points: F64, matches: MatchRows) -> MatchRows:
 
 def match_on_device(view: View, held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
     """Return the live rows that match each event, in chunks; a device finds the candidates."""
-    with held.turn:
+    with held.lock:
         held.show(view)
-        found = pieces_on_device(held, points)
+        pieces = pieces_on_device(held, points)
     if view.verifier is None or not view.verifier.has_words:
-        return found
+        return pieces
     read, alive = view.verifier.places.readable(points)
     verified, first = [], 0
-    for piece in found:
-        some = read[first : first + len(piece.offsets) - 1]
+    for piece in pieces:
+        own_points = read[first : first + len(piece.offsets) - 1]
         candidates = piece.offsets, piece.rows
-        offsets, rows = view.verifier.verified(view.rows.bounds, view.count, some, *candidates)
+        offsets, rows = view.verifier.verified(
+            view.rows.bounds, view.count, own_points, *candidates
+        )
         verified.append(MatchRows(offsets, rows, Work(tested=len(piece.rows))))
-        first += len(some)
+        first += len(own_points)
     del alive  # the texts that were read
     return tuple(verified)
 
@@ -271,7 +276,7 @@ def count_on_device(view: View, held: DeviceSet, points: F64) -> I64:
     if view.verifier is not None:
         counts = [np.diff(piece.offsets) for piece in match_on_device(view, held, points)]
         return np.concatenate(counts)
-    with held.turn:
+    with held.lock:
         held.show(view)
         return held.counts(points)
 

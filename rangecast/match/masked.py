@@ -79,7 +79,7 @@ class MaskedIndex:
 
 def without(index: Index, rows: I64, count: int) -> Index:
     """Return an index of `count` subscriptions without some rows; share as much as possible."""
-    index = settled(index)
+    index = built_index(index)
     if isinstance(index, Slabs | Cells | Tiles | Values | MaskedIndex):
         return index.without(rows)
     if isinstance(index, Selected):
@@ -96,10 +96,10 @@ def _selected_without(index: Selected, rows: I64) -> Selected:
     return Selected(placed, index.rows, index.terms.without(rows))
 
 
-def settled(index: Index) -> Index:
+def built_index(index: Index) -> Index:
     """Return the index that replaced the plain scan, if warmup is over; else the given one."""
     if isinstance(index, MaskedIndex):
-        built = settled(index.index)
+        built = built_index(index.index)
         same = built is index.index
         return index if same else without(built, np.flatnonzero(index.dead), len(index.dead))
     return index.interim.built or index if isinstance(index, WarmupIndex) else index

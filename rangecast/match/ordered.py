@@ -47,12 +47,12 @@ def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[in
 
     with ThreadPoolExecutor(threads) as pool:
         starts = iter(range(0, len(points), _BLOCK))
-        some = islice(starts, 2 * threads)  # few answers wait at a time, and no thread does
-        waiting = deque(pool.submit(answer, first) for first in some)
+        first_starts = islice(starts, 2 * threads)  # few answers wait at a time, and no thread does
+        waiting = deque(pool.submit(answer, first) for first in first_starts)
         while waiting:
-            found = waiting.popleft().result()
+            answered = waiting.popleft().result()
             waiting.extend(pool.submit(answer, first) for first in islice(starts, 1))
-            yield found
+            yield answered
 
 
 def _whole_events(pieces: Iterator[tuple[int, MatchRows]]) -> Iterator[tuple[int, MatchRows]]:

@@ -121,10 +121,10 @@ class Recent:
             lo[:, unbounded], hi[:, unbounded] = -np.inf, np.inf
         mentioned = ~((lo == -np.inf) & (hi == np.inf))
         starts = np.arange(0, len(lo), BLOCK)
-        some = np.logical_or.reduceat(mentioned, starts) if len(starts) else mentioned
-        block, attributes = np.nonzero(some)
+        in_block = np.logical_or.reduceat(mentioned, starts) if len(starts) else mentioned
+        block, attributes = np.nonzero(in_block)
         bounds = np.empty(2 * BLOCK * len(block))
-        _fill(lo, hi, some, bounds)
+        _fill(lo, hi, in_block, bounds)
         first = np.searchsorted(block, np.arange(len(starts) + 1))
         kinds = attributes.astype(np.int32), first.astype(np.int64), live.astype(np.int32)[owner]
         self.columns = Bundle(Columns(bounds, *kinds, len(live)))

@@ -258,7 +258,7 @@ def _build(boxes: Boxes, events: F64 | None) -> RTreeArrays:
     flat_edges, edge_at = readonly(np.concatenate(edges)), readonly(offsets_of([*map(len, edges)]))
     _encode(flat_edges, edge_at, boxes.lo, boxes.hi, low, high)
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
-    ends = np.array([2 * len(some) + 4 for some in edges], np.uint16)
+    ends = np.array([2 * len(axis_edges) + 4 for axis_edges in edges], np.uint16)
     packed = _packed_order(boxes.mentions, order, low, high, ends)
     lines, line_axis, lines_of, base = _build_levels(low[packed], high[packed], ends)
     return RTreeArrays(
@@ -284,14 +284,14 @@ def _packed_order(mentioned: Bool, order: I64, low: U16, high: U16, ends: U16) -
     group, group_axes = groups_by_axes(mentioned, order, MAX_AXES, FANOUT)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     packed = [np.zeros(0, np.int64)]
-    for axes, some in zip(group_axes, members, strict=bool(len(low))):
+    for axes, rows in zip(group_axes, members, strict=bool(len(low))):
         if axes:
-            below, above = low[some][:, axes], high[some][:, axes]
+            below, above = low[rows][:, axes], high[rows][:, axes]
             middle = (below.astype(np.uint64) + above) >> np.uint64(1)
             trials = [_curve_order(middle), _curve_order(np.hstack([below, above]))]
             share = (below / ends[axes], above / ends[axes])
-            some = some[min(trials, key=lambda trial: _leaf_volume(*share, trial))]
-        packed.append(some)
+            rows = rows[min(trials, key=lambda trial: _leaf_volume(*share, trial))]
+        packed.append(rows)
     return np.concatenate(packed)
 
 

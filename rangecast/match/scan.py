@@ -30,16 +30,16 @@ class Scan:
         lo, hi = self.boxes.lo, self.boxes.hi
         block = max(1, _BLOCK_BYTES // max(1, len(lo)))
         for start in range(0, len(points), block):
-            some = points[start : start + block]
-            held = np.ones((len(some), len(lo)), dtype=np.bool_)
+            piece = points[start : start + block]
+            held = np.ones((len(piece), len(lo)), dtype=np.bool_)
             for j in range(lo.shape[1]):
-                value = some[:, j, None]
+                value = piece[:, j, None]
                 held &= (lo[:, j] <= value) & (value <= hi[:, j])
             held_pairs = held.size
             if len(lo) != self.boxes.rows:  # a subscription with several boxes matches once
                 held = np.logical_or.reduceat(held, self.boxes.box_offsets[:-1], axis=1)
             event, row = np.nonzero(held)
-            offsets = np.searchsorted(event, np.arange(len(some) + 1))
+            offsets = np.searchsorted(event, np.arange(len(piece) + 1))
             yield (
                 start,
                 MatchRows(offsets.astype(np.int64), row.astype(np.int32), Work(tested=held_pairs)),

@@ -65,16 +65,16 @@ class Verified:
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""
         read, alive = self._verifier.places.readable(points)
-        found = self._verified(self.index.match(read), read)
+        matches = self._verified(self.index.match(read), read)
         del alive  # the texts that were read
-        return found
+        return matches
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in chunks of bounded size."""
         read, alive = self._verifier.places.readable(points)
         for first, matches in self.index.stream(read):
-            some = read[first : first + len(matches.offsets) - 1]
-            yield first, self._verified(matches, some)
+            own_points = read[first : first + len(matches.offsets) - 1]
+            yield first, self._verified(matches, own_points)
         del alive  # the texts that were read
 
     def match_one(self, point: F64) -> I32:
@@ -82,9 +82,9 @@ class Verified:
         points = as_points(point, len(self.space), one=True)[None]
         read, alive = self._verifier.places.readable(points)
         rows = self.index.match_one(read[0])
-        found = self._verified(MatchRows(np.array([0, len(rows)]), rows), read).rows
+        matched = self._verified(MatchRows(np.array([0, len(rows)]), rows), read).rows
         del alive  # the texts that were read
-        return found
+        return matched
 
     def _verified(self, matches: MatchRows, points: F64) -> MatchRows:
         candidates = matches.offsets, matches.rows

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from rangecast.kernels.ahead import WHY, Interim, starts_plainly
+from rangecast.kernels.ahead import WHY, Interim, starts_with_numpy
 from rangecast.kernels.arrays import F64, I32
 from rangecast.match.choose import Index, build, choose
 from rangecast.match.result import MatchRows
@@ -24,7 +24,7 @@ _VERB = "match"
 def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
     """Return an index that answers before the kernels are compiled, and why it was chosen."""
     plain = index == "auto" and without_places(boxes) is boxes
-    if plain and starts_plainly(boxes.lo.size, _VERB, search_batch):
+    if plain and starts_with_numpy(boxes.lo.size, _VERB, search_batch):
         return WarmupIndex(boxes), Choice(Scan.name, WHY)
     choice = choose(boxes, index)
     return build(boxes, choice.name), choice
@@ -34,14 +34,14 @@ def begin_selection(boxes: Boxes, index: str = "auto") -> Index:
     """Return an index that selects by the texts of boxes, as soon as the kernels are compiled."""
     has_texts = boxes.space is not None and bool(boxes.space.patterns)
     is_selected = has_texts and without_places(boxes) is not boxes
-    if is_selected and starts_plainly(boxes.lo.size, _VERB, search):
+    if is_selected and starts_with_numpy(boxes.lo.size, _VERB, search):
         return WarmupSelection(boxes, index)
     return _selection(boxes, index)
 
 
 def _selection(boxes: Boxes, index: str) -> Index:
-    found: Index = select(boxes, lambda free: begin(free, index)[0])
-    return found
+    selected: Index = select(boxes, lambda free: begin(free, index)[0])
+    return selected
 
 
 class WarmupIndex:

@@ -1,4 +1,4 @@
-"""merge: which subscriptions are redundant together, and what is their union?
+"""merge: find subscriptions that are redundant as a group, and summarize their union.
 
 Names load when they are first used; `__init__.pyi` lists them.
 """

@@ -117,14 +117,16 @@ def _append_missing(
             position = starts[i] if i < end else _ZERO
             continue
         last = following - _ONE if bounded else top
-        told = not bounded or first == _ZERO or last - first >= gap  # else it is closed already
+        is_missing = (
+            not bounded or first == _ZERO or last - first >= gap
+        )  # else it is closed already
         free = first  # from here on the gap isn't filled yet
         left_open = first == _ZERO
         full = False  # nothing of the gap is left behind the ranges looked at
         past = False  # the range goes on behind the gap
         while i < end and starts[i] <= last:
             low, high = max(starts[i], first), min(ends[i], last)
-            if told:
+            if is_missing:
                 if low > free and low - free <= gap and not left_open:
                     low = free
                 if filled > before and out_ends[filled - 1] + _ONE == low and low > first:
@@ -141,7 +143,7 @@ def _append_missing(
             if past:
                 break
             i += 1
-        if told and not full and bounded and last - free < gap:
+        if is_missing and not full and bounded and last - free < gap:
             out_ends[filled - 1] = last
         if past:
             position = last + _ONE

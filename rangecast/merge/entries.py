@@ -1,4 +1,4 @@
-"""Entries of an exact summary: what is advertised, and for which subscriptions.
+"""Entries of an exact summary: the advertised boxes, and the subscriptions behind each.
 
 An *entry* is what neighbours know under the id of a row: its own boxes, or the box of a merged
 entry. All entries together hold exactly what all rows hold. Other rows aren't
@@ -10,8 +10,8 @@ advertised:
   them, its *host*. The entry is exactly what its members hold: when one leaves, and the others
   don't hold its part, the entry dissolves, and the others are judged again.
 
-A command changes the entries first. What is advertised is the difference between what they
-knew of the rows that it touched and what they must know now (`difference`).
+A command changes the entries first. The advertisement is the difference between what they knew of
+the rows that it touched and what they must know now (`difference`).
 
 A row is compared only with entries whose ranges on the curve meet its own, or, to be merged, those
 of its box made larger by one value on every side.
@@ -111,8 +111,8 @@ class Entries:
     def difference(self) -> Forward:
         """Return what to advertise about the rows touched by the edit, and reset them.
 
-        New entries come first, then changed ones, those that shrink last, as a neighbour replaces
-        the entry that it knows.
+        New entries come first, then grown ones, then shrunk ones, as a neighbour replaces the entry
+        that it has.
         """
         before: dict[Id, Bounds] = {}
         now: dict[Id, Bounds] = {}
@@ -127,10 +127,10 @@ class Entries:
         self._touched = {}
 
         def order(subscription: Id) -> tuple[bool, bool, int]:
-            is_less = subscription in before and not _covers(
+            shrinks = subscription in before and not _covers(
                 now[subscription], before[subscription]
             )
-            return subscription in before, is_less, arrival[subscription]
+            return subscription in before, shrinks, arrival[subscription]
 
         sent = [id_ for id_ in now if id_ not in before or not _same(now[id_], before[id_])]
         gone = sorted(before.keys() - now.keys(), key=arrival.__getitem__)

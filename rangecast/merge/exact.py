@@ -27,7 +27,7 @@ from rangecast.model.attributes.base import Number
 from rangecast.model.attributes.residuals import Residual
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.encoding.events import encode_event
-from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet

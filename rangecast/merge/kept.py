@@ -60,7 +60,7 @@ class Kept:
         return isinstance(self._items[row], Ranges)
 
     def bounds(self, rows: Sequence[int]) -> tuple[F64, F64, I64]:
-        """Return the boxes of rows given as boxes, (boxes, d), and their number per row."""
+        """Return the bounds of rows stored as boxes, (boxes, d), and their number per row."""
         kept = [item for item in map(self._items.__getitem__, rows) if isinstance(item, bytes)]
         both = np.frombuffer(b"".join(kept)).reshape(-1, 2, len(self._axes))
         lo = np.full((len(both), self._dimensions), -np.inf)

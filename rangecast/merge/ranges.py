@@ -46,12 +46,12 @@ class Ranges(NamedTuple):
         """Number of cells in the ranges."""
         return int((self.ends - self.starts).sum(dtype=object)) + len(self.starts)
 
-    def contains_cells(self, places: U64) -> Bool:
+    def contains_cells(self, indexes: U64) -> Bool:
         """Return whether each index lies in one of the ranges."""
         if not len(self):
-            return np.zeros(len(places), np.bool_)
-        at = np.searchsorted(self.starts, places, side="right") - 1
-        return np.asarray((at >= 0) & (places <= self.ends[np.maximum(at, 0)]))
+            return np.zeros(len(indexes), np.bool_)
+        at = np.searchsorted(self.starts, indexes, side="right") - 1
+        return np.asarray((at >= 0) & (indexes <= self.ends[np.maximum(at, 0)]))
 
     def covers(self, other: Ranges) -> bool:
         """Return whether every range of another set lies in one of these (paper 004, section 3.5).
@@ -160,7 +160,7 @@ def _unite(starts: U64, ends: U64, offsets: I64, max_ranges_per_subscription: in
 
 def difference(ranges: Ranges, others: Ranges) -> Ranges:
     """Return the parts of ranges outside the others, as maximal ranges."""
-    above, below = others.ends + _ONE, others.starts - _ONE  # the neighbours of what is cut out
+    above, below = others.ends + _ONE, others.starts - _ONE  # the neighbours of the removed ranges
     above, below = above[others.ends < ~_ZERO], below[others.starts > _ZERO]
     starts = np.concatenate(
         [ranges.starts[~others.contains_cells(ranges.starts)], above[ranges.contains_cells(above)]]

@@ -39,7 +39,7 @@ from rangecast.merge.ranges import MAX_RANGES, Ranges, RangeSets, difference
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import Commands, as_commands
 from rangecast.model.encoding.events import encode_event
-from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.io.tables import table_of
 from rangecast.model.sets.base import Subscription, SubscriptionSet

@@ -1,9 +1,9 @@
 """Memory against precision: the size and the false positives of a summary, by setting.
 
-A setting consists of the attributes of a summary, its bits, and its kind of cells. A summary
-that has more ranges than the budget is joined over its cheapest gaps until it fits: the shortest,
-or those that the fewest of some events lie in. Measured are the ranges, the share of the space that
-they hold, and on sample events the false positives: events that the summary lets through and no
+A setting consists of the attributes of a summary, its bits, and its kind of cells. A summary that
+has too many ranges is joined over its cheapest gaps until it fits: the shortest, or those that the
+fewest of some events lie in. Each setting is measured by its ranges, the share of the space that
+they hold, and on sample events the false positives: events that pass the summary and no
 subscription matches (paper 004, sections 5, 6.2 and 6.3).
 """
 
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
     cells: str
     """Equal sizes (`uniform`), or quantiles of the sample events (`quantiles`)."""
 
-    def made(self, space: Space, points: F64) -> Cells:
+    def make_cells(self, space: Space, points: F64) -> Cells:
         """Return the cells of the setting."""
         if self.cells == "uniform":
             return Cells.uniform(space, self.bits, self.attributes)
@@ -83,7 +83,7 @@ def settings(order: Sequence[str], *, max_attributes: int, sampled: bool) -> Ite
                     yield Setting(tuple(order[:count]), bits, cells)
 
 
-class Summed(NamedTuple):
+class JoinedUnion(NamedTuple):
     """A union of subscriptions, joined to a maximum number of ranges."""
 
     cells: Cells
@@ -111,12 +111,12 @@ def summed(
     max_ranges_per_subscription: int = MAX_RANGES,
     union: Union | None = None,
     weighting_events: F64 | None = None,
-) -> Summed:
+) -> JoinedUnion:
     """Summarize the subscriptions; `points` are sample events for cells at quantiles.
 
     `weighting_events` determine the cost of closing a gap; by default, its length does.
     """
-    cells = setting.made(space, points)
+    cells = setting.make_cells(space, points)
     exact = (
         union_of_boxes(
             cells,
@@ -131,7 +131,7 @@ def summed(
     ranges, gap = within_budget(
         exact, budget, None if weighting_events is None else cells.places(weighting_events)
     )
-    return Summed(cells, ranges, len(exact), gap)
+    return JoinedUnion(cells, ranges, len(exact), gap)
 
 
 def redundant(
@@ -208,7 +208,7 @@ class Recommendation(NamedTuple):
         return self.best.pass_rate < _NEARLY_ALL
 
     @property
-    def must_let_through(self) -> bool:
+    def matches_nearly_all(self) -> bool:
         """Whether nearly all sample events match, so that no summary could help."""
         return self.best.events > 0 and self.best.matched >= _NEARLY_ALL * self.best.events
 

@@ -221,7 +221,7 @@ class Space:
 
     def _comment(self, name: str) -> str:
         guess = self.guesses.get(name)
-        return "" if guess is None else f"# {commented(name, guess)}\n"
+        return "" if guess is None else f"# {inferred_line(name, guess)}\n"
 
     @classmethod
     def from_toml(cls, text: str) -> Space:
@@ -295,9 +295,9 @@ def _toml_of(attribute: Attribute) -> str:
     return f"[[attribute]]\n{tomli_w.dumps(keys)}{below}"
 
 
-def commented(name: str, guess: str) -> str:
-    """Return a guess as one line, for display or as a comment."""
-    return f"{name if name.isprintable() else repr(name)}: {guess}"
+def inferred_line(name: str, inferred: str) -> str:
+    """Return an inferred type as one line, for display or as a comment."""
+    return f"{name if name.isprintable() else repr(name)}: {inferred}"
 
 
 _OPTIONS = {

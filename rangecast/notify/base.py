@@ -134,7 +134,7 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def best(self, box: F64, k: int) -> I32:
-        """Return the slots of the k best objects of a box, the best first."""
+        """Return the slots of the top k objects of a box, the best first."""
 
     def best_where(self, where: tuple[Any, ...], k: int) -> list[I32]:
         """Return the same for each box of a range or filter."""

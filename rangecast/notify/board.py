@@ -133,7 +133,7 @@ class Board(InterestSet):
             self.subscribe_many(interests)
 
     def __repr__(self) -> str:
-        return f"<{self._said()}>"
+        return f"<{self._summary_text()}>"
 
     def _repr_html_(self) -> str:
         """Return the first interests and their lists as a table, for notebooks."""
@@ -142,9 +142,9 @@ class Board(InterestSet):
             for member in islice(self, ROWS)
             for interest in [self[member]]
         )
-        return html_table(self._said(), ("interest", "where", "best"), rows, len(self))
+        return html_table(self._summary_text(), ("interest", "where", "best"), rows, len(self))
 
-    def _said(self) -> str:
+    def _summary_text(self) -> str:
         objects, interests = counted(len(self._objects), "object"), counted(len(self), "interest")
         over = "" if self.space is None else f" over {self.space}"
         return f"Board: {objects}, {interests} in the {self.k} best{over}"
@@ -174,13 +174,13 @@ class Board(InterestSet):
     # ---- lists
 
     def best(self, *where: Any, k: int | None = None) -> list[Entry]:
-        """Return the k best objects, the best first, of a range or filter as `subscribe` takes."""
+        """Return the top k objects, the best first, of a range or filter as `subscribe` takes."""
         most = self.k if k is None else check_integer("k", k, max_value=MAX_K)
         lists = [self._entries(slots) for slots in self.engine.best_where(where, most)]
         return merged(lists, lambda entry: (self._signed(entry.value), entry.arrival))[:most]
 
     def _best(self, boxes: F64, k: int) -> list[list[Entry]]:
-        """Return the k best objects of each box."""
+        """Return the top k objects of each box."""
         return [self._entries(self.engine.best(box, k)) for box in boxes]
 
     def _entries(self, slots: I32) -> list[Entry]:
@@ -275,7 +275,7 @@ class Board(InterestSet):
         Over a space, a position is a dict of the values that change; None takes one away.
         """
         places, slot = self._places(), self._objects.row(object_id)
-        places.moved(places.of(slot), position)  # rejects what is no position, None too
+        places.moved(places.of(slot), position)  # rejects None and values that aren't positions
         return self.update_many([Change(object_id, SAME if value is None else value, position)])
 
     def update_many(self, changes: Any) -> Messages:

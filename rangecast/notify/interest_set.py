@@ -35,8 +35,8 @@ class InterestSet(MemberSet, ABC):
     def subscribe(self, interest: Id, *where: Any, k: int | None = None) -> Any:
         """Add an interest and return it with its list.
 
-        where   lo and hi on a board without a space, without a bound where None or left out; else a
-                filter: a text, a `Filter`, or a pair of bounds
+        where   without a space lo and hi, `None` or omitted if unbounded; over a space a filter:
+                a text, a `Filter`, or a pair of bounds
         k       length of its list, if it differs from the board's
         """
         new = self._members.new(interest)
@@ -81,7 +81,9 @@ class InterestSet(MemberSet, ABC):
                    default, the first rejected row raises an error, and nothing is added
         """
         added = (
-            interests if isinstance(interests, NewInterests) else self._given(interests, rejected)
+            interests
+            if isinstance(interests, NewInterests)
+            else self._read_interests(interests, rejected)
         )
         if len(self):
             new = self._members.new_many(added.ids)
@@ -106,7 +108,7 @@ class InterestSet(MemberSet, ABC):
 
     def replace_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
         """Replace the ranges or filters of interests, all or none; return their number."""
-        new = self._given(interests, rejected)
+        new = self._read_interests(interests, rejected)
         ids, rows = self._members.known_many(new.ids)
         for at, (name, old) in enumerate(zip(ids, rows, strict=True)):
             self._add(name, new.regions[at], new.wanted.get(at, self._wanted.get(old)))
@@ -115,7 +117,7 @@ class InterestSet(MemberSet, ABC):
 
     def upsert_many(self, interests: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
         """Add new interests and replace existing ones, all or none; return both counts."""
-        new = self._given(interests, rejected)
+        new = self._read_interests(interests, rejected)
         ids, rows = self._members.either_many(new.ids)
         for at, (name, old) in enumerate(zip(ids, rows, strict=True)):
             self._add(name, new.regions[at], new.wanted.get(at))
@@ -152,7 +154,7 @@ class InterestSet(MemberSet, ABC):
         self.engine.remove_region(row)
         self._wanted.pop(row, None)
 
-    def _given(self, interests: Any, rejected: RejectedTarget) -> NewInterests:
-        """Return the interests that a caller gives."""
+    def _read_interests(self, interests: Any, rejected: RejectedTarget) -> NewInterests:
+        """Return interests in any form as `NewInterests`; collect the rejected ones."""
         with collecting_rejected(rejected) as rows:
             return self.engine.tables.as_interests(interests, self.k, rows)

@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class ReceivingInterest(ABC):
-    """An interest and its list of the k best objects, kept up to date by the messages it receives.
+    """An interest and its list of the top k objects, kept up to date by the messages it receives.
 
     It may consist of several boxes, each with its own list: its list is the best of all.
     """
@@ -82,22 +82,26 @@ class ReceivingInterest(ABC):
 
     @property
     def best(self) -> list[Any]:
-        """The k best objects, the best first."""
+        """The top k objects, the best first."""
         return merged(self._lists, self._rank)[: self.k]
 
     def __repr__(self) -> str:
         best = self.best
         first = ", ".join(f"{brief(entry.object)} {entry.value!r}" for entry in best[:ITEMS])
         more = f", ... {len(best):,} in all" if len(best) > ITEMS else ""
-        return f"<{self._said()}: {first}{more}>" if best else f"<{self._said()}: nothing>"
+        return (
+            f"<{self._summary_text()}: {first}{more}>"
+            if best
+            else f"<{self._summary_text()}: nothing>"
+        )
 
     def _repr_html_(self) -> str:
         """Return the list as a table, for notebooks."""
         best = self.best
         rows = ((at + 1, entry.object, entry.value) for at, entry in enumerate(best))
-        return html_table(self._said(), ("rank", "object", "value"), rows, len(best))
+        return html_table(self._summary_text(), ("rank", "object", "value"), rows, len(best))
 
-    def _said(self) -> str:
+    def _summary_text(self) -> str:
         return f"{type(self).__name__} in the {self.k} best of {self._where()}"
 
     @abstractmethod
@@ -116,7 +120,7 @@ def merged(lists: Sequence[list[Any]], rank: Callable[[Any], Any]) -> list[Any]:
 
 
 class Interest(ReceivingInterest):
-    """One subscription [lo, hi] and its list of the k best objects there."""
+    """One subscription [lo, hi] and its list of the top k objects there."""
 
     def __init__(
         self,

@@ -160,8 +160,8 @@ class RankAnswerer:
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers for events (n, width) in chunks that never split an event."""
         for first in range(0, len(points), PIECE):
-            some = points[first : first + PIECE]
-            best = self._best(some)
+            piece = points[first : first + PIECE]
+            best = self._best(piece)
             event, rank, rows, scores = best.pairs()
             columns = {
                 "rank": pa.array(rank),
@@ -171,7 +171,7 @@ class RankAnswerer:
             if self.is_part:
                 columns[ARRIVAL] = arrivals_of(self.arrival, rows)
             if self.asked.time_axis is not None:
-                columns[WINDOW] = pa.array(seconds_of(some[event, self.asked.time_axis]))
+                columns[WINDOW] = pa.array(seconds_of(piece[event, self.asked.time_axis]))
             yield Answers(first, np.concatenate([[0], np.cumsum(best.counts)]), columns)
 
     def _best(self, points: F64) -> Best:

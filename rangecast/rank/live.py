@@ -271,9 +271,9 @@ def _compare_recent(
         add(*how, above, below, best.rows, best.scores, best.counts, counters)
     else:
         for first in range(0, len(above), _PIECE):  # between pieces other threads may run
-            some = slice(first, first + _PIECE)
-            out = best.rows[some], best.scores[some], best.counts[some], counters
-            add(*how, above[some], below[some], *out)
+            piece = slice(first, first + _PIECE)
+            out = best.rows[piece], best.scores[piece], best.counts[piece], counters
+            add(*how, above[piece], below[piece], *out)
     return Work.of(counters)
 
 
@@ -317,23 +317,25 @@ def _settled(part: RankedPart) -> Index:
 
 
 def _add_part(part: RankedPart, ranked: _Ranked, edit: int, query: Query, best: Best) -> Work:
-    """Add the top k of a part to those of others; return the work."""
+    """Merge the top k of a part into `best`; return the work."""
     liveness, structure = ranked.liveness(part, edit), _settled(part)
     if isinstance(structure, Slabs):
         is_span = query.span is not None
         near = query.tolerances
         return structure.add(best, *query.ends, is_span, liveness, ranked.arrival, near)
-    its = _best_part(part, liveness, query)
-    mine = best.rows, best.scores, best.counts
-    merge_into(*mine, its.rows, its.scores, its.counts, part.set_rows, ranked.arrival)
-    return its.work
+    part_best = _best_part(part, liveness, query)
+    merged = best.rows, best.scores, best.counts
+    merge_into(
+        *merged, part_best.rows, part_best.scores, part_best.counts, part.set_rows, ranked.arrival
+    )
+    return part_best.work
 
 
 def best_on_device(view: LiveView[Any, RankedPart], query: Query, held: DeviceSet) -> Best:
     """Return the top k of a live set, found on a device."""
     if query.combine is not None or query.span is not None or view.verifier is not None:
         raise UsageError(NOT_ON_A_DEVICE)
-    with held.turn:
+    with held.lock:
         held.show(view)
         return best_of(held, query.lo, min(query.k, max(1, view.count)))
 

@@ -67,11 +67,11 @@ class RankOptions:
         return EventColumns(spans=uncertain or self.span is not None, probabilities=uncertain)
 
 
-def probabilities_of(given: Probabilities, parts: Parts, space: Space) -> F64:
+def probabilities_of(probabilities: Probabilities, parts: Parts, space: Space) -> F64:
     """Return the probability of each value, (events, d)."""
     assert parts.probabilities is not None
     lo, sure = parts.lo, parts.probabilities
-    for name, value in given.items():
+    for name, value in probabilities.items():
         axis = space.axis(name)
         probability = np.asarray(value, np.float64)
         if probability.shape not in ((), (len(lo),)):

@@ -47,7 +47,7 @@ _BLOCK_BYTES = 1 << 22
 
 
 def _are_among(best: F64, k: int) -> Bool:
-    """Return a mask of the k best entries per row; ties go to the first ones."""
+    """Return a mask of the top k entries per row; ties go to the first ones."""
     last = np.partition(best, -k, axis=1)[:, -k, None]
     above = best > last
     level = (best == last) & (last > -np.inf)
@@ -107,15 +107,17 @@ class Scan:
         alive = liveness.died[set_rows] > liveness.edit if len(liveness.died) else everyone >= 0
         block = max(1, _BLOCK_BYTES // max(8, 8 * len(self.boxes.lo)))
         for first in range(0, len(above) if k else 0, block):
-            some = slice(first, first + block)
-            best = np.where(alive, self._best_of_all(above[some], below[some], tolerances), -np.inf)
+            piece = slice(first, first + block)
+            best = np.where(
+                alive, self._best_of_all(above[piece], below[piece], tolerances), -np.inf
+            )
             event, row = np.nonzero(_are_among(best, k))
             order = np.lexsort((row, -best[event, row], event))
             event, row = event[order], row[order]
-            counts[some] = np.bincount(event, minlength=len(best))
+            counts[piece] = np.bincount(event, minlength=len(best))
             rank = np.arange(len(event)) - np.searchsorted(event, event)
-            rows[some][event, rank] = row
-            scores[some][event, rank] = best[event, row]
+            rows[piece][event, rank] = row
+            scores[piece][event, rank] = best[event, row]
         return Best(rows, scores, counts, Work(tested=len(above) * len(self.boxes.lo)))
 
     def _best_of_all(self, above: F64, below: F64, tolerances: F64) -> F64:

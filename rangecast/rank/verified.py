@@ -66,11 +66,11 @@ class Verified:
         rows, scores, counts = new_best(len(points), k)
         left, ask, work = np.arange(len(points)), min(2 * k, self.rows), Work()
         while len(left):
-            some = np.ascontiguousarray(points[left])
-            some.flags.writeable = False
-            best = self.index.best(some, ask, liveness=liveness)
+            unfilled = np.ascontiguousarray(points[left])
+            unfilled.flags.writeable = False
+            best = self.index.best(unfilled, ask, liveness=liveness)
             work = work.plus(best.work)
-            filled = self._fill(best, some, left, rows, scores, counts)
+            filled = self._fill(best, unfilled, left, rows, scores, counts)
             left = left[(filled < k) & (best.counts == ask)] if ask < self.rows else left[:0]
             ask = min(_MORE * ask, self.rows)
         return Best(rows, scores, counts, work)

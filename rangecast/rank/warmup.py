@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rangecast.kernels.ahead import WHY, Interim, starts_plainly
+from rangecast.kernels.ahead import WHY, Interim, starts_with_numpy
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
@@ -29,7 +29,7 @@ def begin(
     choice = choose(boxes, index, relaxed=relaxed)
     kernel = search_relaxed if relaxed else search_exact
     plain = index == "auto" and without_places(boxes) is boxes
-    if plain and starts_plainly(boxes.lo.size, _VERB, kernel):
+    if plain and starts_with_numpy(boxes.lo.size, _VERB, kernel):
         return WarmupIndex(boxes, relaxed=relaxed, combine=combine), Choice(Scan.name, WHY)
     return build(boxes, choice.name, relaxed=relaxed, combine=combine), choice
 
@@ -71,4 +71,4 @@ class WarmupIndex:
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of events with spans; wait for the kernels to compile."""
-        return best_spans(self.interim.settled(), lo, hi, k, span, liveness)
+        return best_spans(self.interim.wait_until_built(), lo, hi, k, span, liveness)

@@ -161,7 +161,7 @@ def _edges(rings: list[F64], owners: list[int]) -> _Edges:
 
 
 def _without_twins(edges: _Edges, ids: list[Any], faults: list[Fault]) -> _Edges:
-    """Return the edges without a twin; two of the same direction are an overlap."""
+    """Return the edges without an opposite twin; record two in one direction as an overlap."""
     ends = edges.ends
     forward = (ends[:, 0] < ends[:, 2]) | ((ends[:, 0] == ends[:, 2]) & (ends[:, 1] < ends[:, 3]))
     keys = np.where(forward[:, None], ends, ends[:, [2, 3, 0, 1]])
@@ -185,7 +185,7 @@ def _without_twins(edges: _Edges, ids: list[Any], faults: list[Fault]) -> _Edges
 
 @jit
 def _on_edges(ends: F64, points: F64, edge: I64, point: I64, on_edge: Bool) -> None:
-    """Write whether each point lies on its edge, and is no end of it."""
+    """Write whether each point lies on its edge, strictly between its ends."""
     for i in range(len(edge)):
         ax, ay, bx, by = ends[edge[i]]
         x, y = points[point[i]]

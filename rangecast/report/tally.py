@@ -19,7 +19,7 @@ from rangecast.model.attributes.text import Category, Hierarchy
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import Events
-from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
 from rangecast.report.facts import BusySubscription, Group, Region

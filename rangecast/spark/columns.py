@@ -121,10 +121,10 @@ def need_attributes(
         names = [columns.names(attribute) for attribute in space.valued]
         absent = [some[0] for some in names if not {*some} & present]
         require_columns(data, absent, "events")
-    found = [name for name in columns.all_names(space) if name in data.columns]
-    reject_dots(found)
+    present_names = [name for name in columns.all_names(space) if name in data.columns]
+    reject_dots(present_names)
     need_types(data.schema, space, columns)
-    return found
+    return present_names
 
 
 def need_types(schema: StructType, space: Space, columns: EventColumns) -> None:
@@ -135,10 +135,10 @@ def need_types(schema: StructType, space: Space, columns: EventColumns) -> None:
             kind = _field_type(schema, attribute.path or (value,))
             if kind is not None:
                 name = attribute.source or value
-                need_fitting(name, kind, attribute, pairs=columns.spans)
+                check_column_type(name, kind, attribute, pairs=columns.spans)
         for name in others:
             if name in schema.names:
-                need_fitting(name, schema[name].dataType, attribute, pairs=columns.spans)
+                check_column_type(name, schema[name].dataType, attribute, pairs=columns.spans)
 
 
 def _field_type(kind: DataType, path: Fields) -> DataType | None:
@@ -155,8 +155,10 @@ def _field_type(kind: DataType, path: Fields) -> DataType | None:
     return kind
 
 
-def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool = False) -> None:
-    """Reject a column whose type can't hold the values of an attribute; `pairs`: or spans."""
+def check_column_type(
+    name: str, kind: DataType, attribute: Attribute, *, pairs: bool = False
+) -> None:
+    """Reject a column whose type can't represent an attribute's values; `pairs`: spans, too."""
     is_probability = name != attribute.name and name.endswith("_probability")
     fits = _NUMBERS if is_probability else _FITS[attribute.type]
     if isinstance(attribute, Timestamp) and attribute.epoch is not None and not is_probability:

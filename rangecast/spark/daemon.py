@@ -2,7 +2,7 @@
 
 A worker is replaced after a minute of idleness. numba is slow to load; here that is done once,
 before the first fork, and every worker has it from its first row on. Spark collects garbage after
-each task: what is loaded here is left out, as it lives as long as the worker.
+each task: objects loaded here are left out, as they live as long as the worker.
 """
 
 from __future__ import annotations

@@ -78,21 +78,21 @@ def get_session(
     remote = master or os.environ.get("SPARK_REMOTE")
     if remote is not None and remote.startswith("sc://"):
         return _connect(remote, conf or {})
-    given = {
+    configured = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in (conf or {}).items()
     }
     # spark-submit and its kin start the JVM themselves and choose the master.
     started = "PYSPARK_GATEWAY_PORT" in os.environ
-    master = master or given.pop("spark.master", None) or (None if started else LOCAL)
+    master = master or configured.pop("spark.master", None) or (None if started else LOCAL)
     settings = dict(_ALWAYS)
-    python = given.get("spark.pyspark.python")
+    python = configured.get("spark.pyspark.python")
     if master is not None and master.startswith("local"):
         settings |= _LOCAL
         settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 1))
         settings["spark.driver.memory"] = f"{_quarter_of_memory()}g"
         python = python or sys.executable
-    settings |= given
+    settings |= configured
     if python is not None:
         os.environ["PYSPARK_PYTHON"] = python  # the setting alone is read by spark-submit only
     builder = SparkSession.builder.appName(app)

@@ -54,7 +54,7 @@ _BUILD = "build-"
 _uses: Counter[str] = Counter()
 """Number of times that each folder was shipped."""
 _shipping = RLock()
-"""Held while folders come and go: several streams of a process may ship what is equal."""
+"""Held while folders are created and removed: streams of one process may ship equal objects."""
 _artifacts: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 """Files sent to each session of Spark Connect."""
 _ALIGNED = 64

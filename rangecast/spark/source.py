@@ -23,7 +23,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.snapshot import MANIFEST
 from rangecast.model.space import Space
 from rangecast.spark.columns import as_spark_ids

@@ -35,10 +35,10 @@ _REJECTED_ROW = re.compile(
 
 def worker_error(message: str) -> errors.RangecastError | None:
     """Return the rangecast error inside a message of Spark; `None`: there is none."""
-    found = _OURS.findall(message)
-    if not found:
+    names = _OURS.findall(message)
+    if not names:
         return None
-    name, text = found[-1]
+    name, text = names[-1]
     kind = getattr(errors, name, errors.UsageError)
     if kind is not errors.RejectedRowError:
         error: errors.RangecastError = kind(text)

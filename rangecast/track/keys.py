@@ -119,7 +119,7 @@ def _forget(keys: _Table, totals: I64, slots: I64) -> None:
 
 @jit
 def _copied(start: I64, length: I32, text: U8, slots: I64, out: U8) -> None:
-    """Write the texts of some slots, concatenated."""
+    """Copy the texts of `slots` to `out`, concatenated."""
     end = 0
     for index in range(len(slots)):
         slot = slots[index]

@@ -105,14 +105,14 @@ class Schedule:
         offsets = [_offset(_moment(quarter), self._zone) // MICROSECOND for quarter in quarters]
         local = micros + np.array(offsets, np.int64)[places]
         days, minutes = local // _DAY, local % _DAY // _MINUTE
-        today, yesterday = self._on(days), self._on(days - 1)
+        today, yesterday = self._includes(days), self._includes(days - 1)
         if self._begin < self._end:
             return today & (self._begin <= minutes) & (minutes < self._end)
         evening = today & (self._begin <= minutes)
         holds_: Bool = evening | (yesterday & (minutes < self._end))
         return holds_
 
-    def _on(self, days: I64) -> Bool:
+    def _includes(self, days: I64) -> Bool:
         """Return which days, counted from 1970, the schedule includes; day 0 was a Thursday."""
         chosen: Bool = np.isin((days + 3) % 7, list(self._days))
         return chosen

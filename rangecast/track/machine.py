@@ -409,9 +409,9 @@ def run_timers(
     limit: int,
     after: int,
 ) -> int:
-    """Run the timers of all objects that are due before a moment.
+    """Fire the due timers of the objects from `begin` to `count`.
 
-    Return the first object that the output has no room for.
+    Return the first object whose transitions don't fit the output.
     """
     for slot in range(begin, count):
         if objects.stay[slot] >= 0:

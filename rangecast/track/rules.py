@@ -1,4 +1,4 @@
-"""Rules of subscriptions: how a stay begins and ends, and what is reported."""
+"""Rules of subscriptions: how a stay begins and ends, and which transitions are reported."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Rule:
 
     @property
     def second(self) -> int:
-        """Effect of the second condition on a stay."""
+        """Effect of `margin` or `until` on a stay; `NONE` if neither is set."""
         return KEEPS if self.margin is not None else ENDS if self.until is not None else NONE
 
     @property
@@ -101,7 +101,7 @@ class Rule:
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> Rule:
-        """Return the rule of plain data: fields by name, with `for` instead of `for_`."""
+        """Create a rule from plain data: fields by name, with `for` instead of `for_`."""
         return cls(**{"for_" if name == "for" else name: each for name, each in definition.items()})
 
     def definition(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _MIN_SLOTS = 4096
 
 
 class Content(NamedTuple):
-    """A compact state: objects, and the stays of each in sequence."""
+    """Compact state of a tracker: objects, and the stays of each in sequence."""
 
     keys: pa.Array
     last: I64

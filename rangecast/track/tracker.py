@@ -469,7 +469,7 @@ class Tracker:
     def open(cls, path: str | Path, engine: Engine) -> Tracker:
         """Return a tracker that continues from a saved one.
 
-        engine   a live set with the subscriptions by the same ids; what it lacks was removed
+        engine   a live set with the same subscription ids; missing ones count as removed
         """
         return cls.restored(load_tracker(path), engine)
 

@@ -196,7 +196,7 @@ class Waiting:
         return taken
 
     def take(self, moment: int) -> Batch:
-        """Take the events before a moment out, by time and arrival."""
+        """Remove and return the events before `moment`, by time and arrival."""
         taken, rest = no_events(), []
         for batch in self._batches:
             count = int(np.searchsorted(batch.times, moment))

@@ -83,7 +83,7 @@ def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_are_written
     space = Space.load(data / "space.toml")
     boxes = read_subscriptions(data / "subscriptions.parquet", space)
     points = encode_events(pq.read_table(data / "events.parquet"), space).points
-    cells = Setting(tuple(best["attributes"].split()), best["bits"], best["cells"]).made(
+    cells = Setting(tuple(best["attributes"].split()), best["bits"], best["cells"]).make_cells(
         space, points
     )
     assert facts["cells_digest"] == cells.digest

@@ -16,7 +16,7 @@ from rangecast.cli.shared.output import counted, progress, taken
 from rangecast.cli.shared.progress import StreamProgress
 from rangecast.cli.shared.run import Run
 from rangecast.errors import RejectedRow, RejectedRowError, SpaceError
-from rangecast.kernels.jit import noticing
+from rangecast.kernels.jit import timing_compilation
 from rangecast.model.io.line_numbers import line_of
 from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.io.writer import TableWriter
@@ -204,7 +204,7 @@ def test_a_csv_has_its_header_with_the_first_row_or_at_a_good_end(tmp_path):
 def test_compiling_is_told_once_and_timed():
     told = []
     double = numba.njit(lambda x: 2 * x)
-    with noticing(lambda: told.append(1)) as compiled:
+    with timing_compilation(lambda: told.append(1)) as compiled:
         assert double(2) == 4
         once = compiled.seconds
         assert double(3) == 6

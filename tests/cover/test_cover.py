@@ -1,4 +1,4 @@
-"""Relation graphs over every index: the messages, and Property 1, by the definition alone."""
+"""Covering graphs over every index: the messages, and Property 1, by the definition alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes of relation graphs: the work they do, and the limits of their buckets."""
+"""Indexes of covering graphs: the work they do, and the limits of their buckets."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ import pytest
 from numba.core.registry import cpu_target
 
 from rangecast import Number, Space
-from rangecast.cover import CoverSet, relations
+from rangecast.cover import CoverSet, graph
 from rangecast.cover.choose import INDEXES
-from rangecast.cover.relations import kernels_for
+from rangecast.cover.graph import kernels_for
 from rangecast.kernels import jit
 from rangecast.kernels.jit import cache_folder, sources_digest
 from rangecast.kernels.private_folder import private_folder
@@ -22,9 +22,9 @@ from rangecast.kernels.private_folder import private_folder
 USE = """
 import sys
 import numpy as np
-from rangecast.kernels.jit import noticing
+from rangecast.kernels.jit import timing_compilation
 from rangecast.kernels.curves.morton import key_of
-with noticing(lambda: print("compiled")):
+with timing_compilation(lambda: print("compiled")):
     assert key_of(np.array([1, 2]), 2, 2) == 0b10110
 """
 
@@ -229,7 +229,7 @@ def test_a_kernel_is_kept_under_all_that_it_imports_and_nothing_else(monkeypatch
 def test_kernels_that_numba_completes_by_type_are_kept_under_the_sources_of_the_type(
     monkeypatch,
 ):
-    """The relation graphs don't import the indexes whose kernels they call."""
+    """The covering graphs don't import the indexes whose kernels they call."""
     space = Space([Number("a")])
     for name in INDEXES:
         index = CoverSet(space, index=name)._live.index
@@ -237,7 +237,7 @@ def test_kernels_that_numba_completes_by_type_are_kept_under_the_sources_of_the_
         kernels = {
             kernels_for(index).run: (state,),
             kernels_for(index).earliest_above: (),
-            relations._insert_row: (state,),
+            graph._insert_row: (state,),
         }
         for kernel, types in kernels.items():
             before = kernel._cache._key(types, cpu_target.target_context.codegen())

@@ -271,14 +271,14 @@ import numpy as np
 from rangecast import Engine
 from rangecast.cover.warmup import begin
 from rangecast.kernels import ahead
-from rangecast.kernels.jit import noticing
+from rangecast.kernels.jit import timing_compilation
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 
 engine = Engine(Space([Number("a"), Number("b")]))
 engine.subscribe_many({"id": [f"s{i}" for i in range(1000)], "a_lo": [*range(1000)]})
 points = np.array([[1.0, 2.0], [500.0, 2.0]])
-with noticing(lambda: None) as compiled:
+with timing_compilation(lambda: None) as compiled:
     matched = [len(one) for one in engine.match_points(points)]
     best = engine.rank_points(points, 2).table().to_pydict()["subscription"]
     boxes = engine.boxes()

@@ -10,8 +10,8 @@ import pytest
 
 from rangecast import Engine, FilterError, Location, Number, Point, Space
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.filters.many import boxes_of_texts, read_texts
-from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.shapes.bulk import decimal
 from tests.shapes.oracle import Draw, wkt
 from tests.shapes.test_candidates import _star

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from rangecast.model.boxes import Boxes
 from rangecast.spark.steps.shards import placing as module
-from rangecast.spark.steps.shards.placing import _Bounds, _ranks, place
+from rangecast.spark.steps.shards.placing import _Bounds, _ranks, plan_shards
 from rangecast.spark.subscriptions.packed_boxes import RowBoxes
 from tests.support import adversarial, strategies
 from tests.support.examples import examples
@@ -21,7 +21,7 @@ def hulls(boxes):
 
 
 def placed(boxes, wanted, sample=None):
-    placing = place(sample or boxes, wanted)
+    placing = plan_shards(sample or boxes, wanted)
     shards = placing.shards_of(*hulls(boxes), np.arange(boxes.rows))
     assert ((shards >= 0) & (shards < placing.shards)).all()
     return placing, shards
@@ -123,7 +123,7 @@ def test_a_subscription_goes_from_part_to_part_as_its_bounds_say(wanted):
     hi = lo + 0.01
     open_ = RANDOM.random(lo.shape) < 0.6
     lo[open_], hi[open_] = -np.inf, np.inf
-    placing = place(Boxes.of(lo, hi), wanted)
+    placing = plan_shards(Boxes.of(lo, hi), wanted)
     shards = placing.shards_of(lo, hi, np.arange(len(lo)))
     first, last = _ranks(placing.bounds, lo, hi)
     for row in range(0, len(lo), 7):

@@ -49,7 +49,7 @@ class Rules:
 
 
 _THINGS = "line|column|file|row|task|thread|record|message|unit|word"
-_STATES = "gone|kept|left|meant|new|old|open|there|tried|wanted"
+_STATES = "claimed|counted|found|gone|kept|left|meant|new|old|open|put|there|tried|typed|wanted"
 _TEXT = Rules(
     {
         r"[Hh]e|[Hh]im|[Hh]is": "a program is 'it'",
@@ -63,6 +63,10 @@ _TEXT = Rules(
         r"anew|afresh": "write 'again'",
         r"needn't|mustn't": "write 'need not', 'must not'",
         r"[Nn]ow and then|[Ff]rom time to time": "write 'regularly', 'every N seconds'",
+        r"[Aa]gain and again": "write 'repeatedly'",
+        r"[Aa]t most so many": "write 'at most N'",
+        r"by themselves": "write 'alone', 'without words'",
+        r"k best": "write 'top k'",
         rf"[Ww]hat (?:is|was|are|were) (?:{_STATES})": "name the thing: 'the rest'",
     }
 )

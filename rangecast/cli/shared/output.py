@@ -52,7 +52,7 @@ def progress(*, quiet: bool, on_stdout: bool) -> Progress:
 @contextmanager
 def compiling(*, quiet: bool) -> Iterator[Compiling]:
     """Report that kernels must be compiled, which makes the first run slow; sum up the time."""
-    from rangecast.kernels.jit import noticing
+    from rangecast.kernels.jit import timing_compilation
 
     def report_compiling() -> None:
         if not quiet:
@@ -61,7 +61,7 @@ def compiling(*, quiet: bool) -> Iterator[Compiling]:
     logging.getLogger(
         "rangecast.kernels.progress"
     ).disabled = True  # the command reports it instead
-    with noticing(report_compiling) as listener:
+    with timing_compilation(report_compiling) as listener:
         yield listener
 
 

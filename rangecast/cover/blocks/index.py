@@ -8,7 +8,7 @@ each tile that may hold something a few words, and so on down. The coordinates t
 are looked at first: where a box asks for a wildcard, that is one comparison. The rest is
 compared exactly.
 
-With k = 1 only roots need to be held (see `relations`): with a million live subscriptions of the
+With k = 1 only roots need to be held (see `graph`): with a million live subscriptions of the
 paper's kind and five attributes, that is one in six.
 
 Layout: `blocks_layout`. 2d bytes a box for codes at 50 to 100% fill, twice that over 64 for the

@@ -172,7 +172,7 @@ def _unlink(index: ZState, leaf: int) -> None:
 
 @jit
 def _move(index: ZState, source: int, begin: int, target: int) -> None:
-    """Move the entries of a leaf from `begin` on to the end of another one."""
+    """Move the entries `begin` and later of leaf `source` to the end of leaf `target`."""
     to = target * LEAF + index.sizes[target]
     moved = index.sizes[source] - begin
     for i in range(moved):
@@ -225,7 +225,7 @@ def _put_child(index: ZState, node: int, at: int, child: int, key: np.uint64, bo
 
 @jit
 def _move_children(index: ZState, source: int, begin: int, target: int) -> None:
-    """Move the children of a node from `begin` on to the end of another one."""
+    """Move the children `begin` and later of node `source` to the end of node `target`."""
     to = target * FAN + index.counts[target]
     moved = index.counts[source] - begin
     for i in range(moved):

@@ -65,7 +65,7 @@ def next_state(
 ) -> tuple[np.uint64, int]:
     """Return the state of the sub-cube that is visited as number `corner`.
 
-    Without branches: half of them would be mispredicted, and they are most of the cost.
+    Branch-free: half of the branches would be mispredicted, which would be most of the cost.
     """
     later = np.uint64(corner != _ZERO)
     before = corner - later
@@ -372,8 +372,8 @@ def ranges_of_boxes(
 def axes_by_selectivity(lo: F64, hi: F64, events: F64 | None = None) -> I64:
     """Return the axes of boxes (n, d), the most selective first.
 
-    Judged by the share of boxes that hold a value of `events` (m, d); without events, one of the
-    values that boxes themselves begin or end with.
+    Selectivity is the share of boxes that contain a value of `events`, (m, d); without events, the
+    finite bounds of the boxes are the sample.
     """
     held = np.ones(lo.shape[1])
     for axis in range(lo.shape[1]):

@@ -136,11 +136,11 @@ def _next_dead(dead: Any, ids: U16, start: int, end: int) -> int:
     """
     while start < end:
         until = min(start + _STRETCH, end)
-        some = np.uint32(0)
+        bits = np.uint32(0)
         for i in range(start, until):
             number = int(ids[i])
-            some |= dead[number >> 5] >> np.uint32(number & 31)
-        if some & np.uint32(1):
+            bits |= dead[number >> 5] >> np.uint32(number & 31)
+        if bits & np.uint32(1):
             while not _is_dead(dead, int(ids[start])):
                 start += 1
             return start
@@ -150,7 +150,7 @@ def _next_dead(dead: Any, ids: U16, start: int, end: int) -> int:
 
 @jit
 def _next_hole(holes: Any, start: int, end: int) -> int:
-    """Return the first of some entries that is marked; `end` if none is."""
+    """Return the first marked entry from `start` on; `end` if there is none before it."""
     word = start >> 6
     bits = holes[word] & (~np.uint64(0) << np.uint64(start & 63))
     while bits == 0:
@@ -302,7 +302,7 @@ class Cells:
     def __init__(self, boxes: Boxes, *, memory: int | None = None, plan: Plan | None = None):
         """Build from boxes, within `memory` bytes in all (default: 1 GiB, or 4 times the boxes).
 
-        A `plan` is taken as it is, if it fits.
+        A `plan` is used unchanged, if it fits.
         """
         self.dimensions = boxes.dimensions
         earlier = earlier_boxes(boxes, np.arange(len(boxes.lo)))
@@ -372,7 +372,7 @@ class Cells:
         return self._grid.memory + self._filed.memory
 
     def without(self, rows: I64) -> Cells:
-        """Return the same structure without some subscriptions; all else is shared."""
+        """Return a copy of the index without these rows; unchanged arrays are shared."""
         filed, other = self._filed.arrays, copy(self)
         words = self._blocks << BLOCK_BITS >> 5
         dead = filed.dead.copy() if len(filed.dead) else np.zeros(words, np.uint32)
@@ -423,7 +423,7 @@ class Cells:
         return rows
 
     def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
-        """Return what answers single events, with the tables of what is put beside its rows."""
+        """Return the matcher of single events, with the tables of indexes searched beside it."""
         return single_event(_match_one, *beside, self._grid, self._filed)
 
     def _step(self, points: F64, others: MatchRows | None = None) -> tuple[Step, int]:

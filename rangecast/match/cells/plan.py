@@ -228,9 +228,9 @@ class CostedPlan(NamedTuple):
 def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[CostedPlan]:
     """Yield every plan that should fit into `room` bytes and be built in reasonable time."""
     n = len(boxes.lo)
-    some = slice(None, None, max(1, n // _QUANTILES))
+    sampled = slice(None, None, max(1, n // _QUANTILES))
     order = sample.axes(MAX_AXES)
-    coarse = {j: bounds_as_starts(boxes.lo[some, j], boxes.hi[some, j]) for j in order}
+    coarse = {j: bounds_as_starts(boxes.lo[sampled, j], boxes.hi[sampled, j]) for j in order}
     exact = {j: coarse[j].edges(1 << 62) for j in order}
     free = {j: not boxes.mentions[:, j].all() for j in order}
     for j in order:

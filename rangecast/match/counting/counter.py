@@ -79,7 +79,7 @@ class Line:
         self._lo, self._hi = np.sort(lo), np.sort(hi)
 
     def add_to(self, counts: I64, points: F64) -> None:
-        """Add how many contain each event."""
+        """Add the number of boxes that contain each event to `counts`."""
         values = points[:, self._axis]
         counts += np.searchsorted(self._lo, values, side="right")
         counts -= np.searchsorted(self._hi, values)
@@ -103,7 +103,7 @@ class Plane:
         ]
 
     def add_to(self, counts: I64, points: F64) -> None:
-        """Add how many contain each event."""
+        """Add the number of boxes that contain each event to `counts`."""
         begun, ended_x, ended_y, ended = (bundle.table for bundle in self._quadrants)
         tables = begun, ended_x, ended_y, ended
         _count_plane(self._ends.table, tables, points, self._axes, counts)
@@ -152,8 +152,8 @@ class Counter:
             group.add_to(counts, events)
         if self._rest is not None:
             for begin, piece in self._rest.stream(events):
-                found = np.diff(piece.offsets)
-                counts[begin : begin + len(found)] += found
+                numbers = np.diff(piece.offsets)
+                counts[begin : begin + len(numbers)] += numbers
         return counts
 
     @property

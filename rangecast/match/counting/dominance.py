@@ -78,17 +78,17 @@ def count_below(matrix: Quadrants, i: int, rank: int) -> int:
     """Return how many of the first i points, by x, are among the `rank` lowest, by y."""
     if rank >= matrix.size:
         return i
-    begin, end, found = 0, i, 0
+    begin, end, count = 0, i, 0
     levels = len(matrix.split)
     for level in range(levels):
         first, last = _zeros_before(matrix, level, begin), _zeros_before(matrix, level, end)
         if (rank >> (levels - 1 - level)) & 1:
-            found += last - first
+            count += last - first
             begin += matrix.split[level] - first
             end += matrix.split[level] - last
         else:
             begin, end = first, last
-    return found
+    return count
 
 
 def quadrants_of(x: F64, y: F64) -> Bundle[Quadrants]:

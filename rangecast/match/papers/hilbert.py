@@ -109,8 +109,8 @@ def _find_segments(table: HilbertArrays, point: F64, cell: U64, segment: I64) ->
         index = np.uint64(0)
         if axes:
             for i in range(axes):
-                some = edges[table.edge_at[base + i] : table.edge_at[base + i + 1]]
-                cell[i] = cell_of(some, point[table.axis[base + i]])
+                axis_edges = edges[table.edge_at[base + i] : table.edge_at[base + i + 1]]
+                cell[i] = cell_of(axis_edges, point[table.axis[base + i]])
             tabled = turns[table.turns_at[axes] : table.turns_at[axes + 1]]
             index = index_of(cell[:axes], table.bits[group], tabled)
         low, high = table.cut_at[group], table.cut_at[group + 1]
@@ -265,8 +265,8 @@ class Hilbert(FrozenIndex):
         """The attributes and the bits of each curve."""
         axes = np.split(self.bundle.arrays.axis, self.bundle.arrays.axis_at[1:-1])
         return [
-            (some.tolist(), int(bits))
-            for some, bits in zip(axes, self.bundle.arrays.bits, strict=False)
+            (group.tolist(), int(bits))
+            for group, bits in zip(axes, self.bundle.arrays.bits, strict=False)
         ]
 
 
@@ -395,7 +395,7 @@ def _choose_cells(lo: F64, hi: F64, bits: int | None, limit: int) -> tuple[int, 
         if _mean_expected(first, last, trial) > limit:
             break
         chosen = trial, edges
-        if all(len(some) + 2 < 1 << trial for some in edges):
+        if all(len(axis_edges) + 2 < 1 << trial for axis_edges in edges):
             break
     return chosen
 
@@ -403,8 +403,8 @@ def _choose_cells(lo: F64, hi: F64, bits: int | None, limit: int) -> tuple[int, 
 def _cells(edges: list[F64], values: F64) -> U64:
     """Return the cells (n, axes) of values (n, axes)."""
     cells = np.empty(values.shape, np.uint64)
-    for i, some in enumerate(edges):
-        cells[:, i] = cells_of(some, values[:, i])
+    for i, axis_edges in enumerate(edges):
+        cells[:, i] = cells_of(axis_edges, values[:, i])
     return cells
 
 

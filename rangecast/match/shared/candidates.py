@@ -33,7 +33,7 @@ def held_before(lo: F64, hi: F64, earlier: I32, box: int, point: F64) -> tuple[b
     """Whether an earlier box of the same subscription holds a point; and boxes compared.
 
     If so, that box has reported the subscription, or will: so it is reported once, whatever order
-    the boxes come in, and without a memory of what was reported.
+    the boxes come in, and without a memory of earlier reports.
     """
     if len(earlier) == 0:
         return False, 0

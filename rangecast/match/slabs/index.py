@@ -19,8 +19,8 @@ hulls exclude nothing, and up to as many to tell the sure from the doubtful; if 
 n k / 64^2 words for the hulls and the rest of the blocks. Plus the matches. `Work.visited`
 counts words of 64 comparisons, `Work.tested` boxes compared exactly.
 
-The structure is new; what is common with bitmap indexes of the literature is the AND over
-attributes and the check of the doubtful ones.
+The structure is new. As in the bitmap indexes of the literature, there is an AND over attributes,
+and doubtful results are compared exactly.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Slabs:
         return self._alone[0](points, NO_ROWS)
 
     def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
-        """Return what answers single events, with the tables of what is put beside its rows."""
+        """Return the matcher of single events, with the tables of indexes searched beside it."""
         if not self._maps:  # the first single event makes them: batches don't need any
             self._maps.append(maps_of(self.layout, self.dimensions))
         if self._maps[0] is None:
@@ -146,7 +146,7 @@ class Slabs:
 class _Batch:
     """A `Step` over some events: searches as many at a time as suits, hands over what fits.
 
-    What was found and not yet handed over stays here, so that nothing is searched twice.
+    Results that are not yet handed over stay here, so that nothing is searched twice.
     """
 
     def __init__(self, slabs: Slabs, points: F64):

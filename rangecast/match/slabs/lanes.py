@@ -6,8 +6,8 @@ many events may lie in is taken box by box in the same way; if only a few may, e
 compared with the codes of all its boxes, as for a single event. Both ways give the same candidates;
 the one that looks at fewer words is taken.
 
-What is found comes block by block, as records: an event and a first box, 64 bits for that box and
-those after it. In the end the records are sorted by event.
+Results come block by block, as records: an event and a first box, 64 bits for that box and those
+after it. In the end the records are sorted by event.
 """
 
 from __future__ import annotations
@@ -105,20 +105,20 @@ def _narrow_rows(part: Part, table: U64, chunks: int, chunk: int, rows: U64, row
 
 
 @jit
-def _fill_sure_rows(part: Part, room: _Room, chunk: int, count: int) -> None:
-    """Fill sure row k with the events that surely lie in box picked[k]."""
+def _fill_certain_rows(part: Part, room: _Room, chunk: int, count: int) -> None:
+    """Fill certain row k with the events whose codes alone place them in box picked[k]."""
     for k in range(count):
         row = room.picked[k] * LANE_WORDS
         copy_row(room.box_rows, (BLOCK + k) * LANE_WORDS, room.box_rows, row)
     for s in range(part.width):
         j = np.int64(part.attributes[s])
         if room.rough[j]:
-            mine = (j * room.chunks + chunk) * TABLE_ROWS
+            row_base = (j * room.chunks + chunk) * TABLE_ROWS
             low = part.base + 2 * s * part.stride
             for k in range(count):
                 box = low + room.picked[k]
-                kept = (mine + np.int64(part.codes[box]) + 1) * LANE_WORDS
-                dropped = (mine + np.int64(part.codes[box + part.stride])) * LANE_WORDS
+                kept = (row_base + np.int64(part.codes[box]) + 1) * LANE_WORDS
+                dropped = (row_base + np.int64(part.codes[box + part.stride])) * LANE_WORDS
                 narrow(room.box_rows, (BLOCK + k) * LANE_WORDS, room.table, kept, dropped)
 
 
@@ -152,14 +152,14 @@ def _box_by_box(
     for i in range(part.size):
         copy_row(room.box_rows, i * LANE_WORDS, hull_rows, row)
     _narrow_rows(part, room.table, room.chunks, chunk, room.box_rows, ZERO)
-    some = 0
+    filled_rows = 0
     for i in range(part.size):
-        room.picked[some] = i
+        room.picked[filled_rows] = i
         counts = (live >> np.uint64(i)) & np.uint64(1) != 0
-        some += counts & (words_in_use(room.box_rows, i * LANE_WORDS) != 0)
-    _fill_sure_rows(part, room, chunk, some)
+        filled_rows += counts & (words_in_use(room.box_rows, i * LANE_WORDS) != 0)
+    _fill_certain_rows(part, room, chunk, filled_rows)
     doubts = tested = ZERO
-    for k in range(some):
+    for k in range(filled_rows):
         box = room.picked[k]
         used = words_in_use(room.box_rows, box * LANE_WORDS)
         while used:
@@ -181,7 +181,7 @@ def _box_by_box(
             tested += doubts
             doubts = ZERO
     _settle(part, room, begin, doubts)
-    return filled, LANE_WORDS * part.width * (part.size + some), tested + doubts
+    return filled, LANE_WORDS * part.width * (part.size + filled_rows), tested + doubts
 
 
 @jit

@@ -94,18 +94,18 @@ def _list_left(arrays: Maps, group: int, masks: U64, word: int, words: int, left
     Returns the word to go on with, and how many are listed.
     """
     at, mine, listed = pointers(arrays), pointer(masks, 0), pointer(left, 0)
-    some = np.empty(_WORDS + 4, np.int64)
+    used_words = np.empty(_WORDS + 4, np.int64)
     count = ZERO
     while word < words and count <= _LISTED:
         used = np.uint64(0)
         for row in range(_WORDS // LANE_WORDS):
             bits = words_in_use(mine, word + row * LANE_WORDS)
             used |= bits << np.uint64(row * LANE_WORDS)
-        for i in range(list_bits(used, word, some, ZERO)):
-            chunk = GROUP * group + some[i] // QUAD
+        for i in range(list_bits(used, word, used_words, ZERO)):
+            chunk = GROUP * group + used_words[i] // QUAD
             size = np.int64(at.record_size[chunk])
-            first = at.first_record[chunk] + 64 * size * (some[i] % QUAD)
-            mask = mine[some[i]]
+            first = at.first_record[chunk] + 64 * size * (used_words[i] % QUAD)
+            mask = mine[used_words[i]]
             end = count + bits_set(mask)
             while count < end:  # as in `list_bits`: most words take one turn
                 for ahead in range(4):
@@ -159,7 +159,7 @@ def _fetch_bounds(at: Any, records: Any, first: int, last: int, codes: Any) -> N
 
 @jit
 def _holds_exactly(at: Any, records: Any, first: int, last: int, codes: Any, point: Any) -> bool:
-    """Compare the bounds of a box that have the code of the event: the others aren't in doubt."""
+    """Return whether a box contains the event; only bounds with its own codes are compared."""
     place, stride = np.int64(records[first + PLACE]), np.int64(records[first + STRIDE])
     for s in range(first + HEAD, last):
         slot = records[s]

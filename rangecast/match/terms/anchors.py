@@ -43,10 +43,10 @@ class Seen:
         """Count events, whose terms were counted already."""
         with self._lock:
             self.events += len(points)
-            some = points[:POINTS]
-            at = (self.total + np.arange(len(some))) % POINTS
-            self._points[at] = some
-            self.total += len(some)
+            newest = points[:POINTS]
+            at = (self.total + np.arange(len(newest))) % POINTS
+            self._points[at] = newest
+            self.total += len(newest)
             if self.events >= _DECAY:
                 self.counts >>= 1
                 self.events /= 2
@@ -128,12 +128,12 @@ def choose_anchors(needed: Requirements, seen: Seen) -> tuple[I64, I64, F64]:
 @jit
 def _shares(lo: F64, hi: F64, values: F64, shares: F64) -> None:
     for axis in range(lo.shape[1]):
-        some = values[axis]
+        sample = values[axis]
         for box in range(len(lo)):
             low, high = lo[box, axis], hi[box, axis]
             if low > -np.inf or high < np.inf:
-                inside = np.searchsorted(some, high, side="right") - np.searchsorted(some, low)
-                shares[box] *= (inside + 0.5) / (len(some) + 1.0)
+                inside = np.searchsorted(sample, high, side="right") - np.searchsorted(sample, low)
+                shares[box] *= (inside + 0.5) / (len(sample) + 1.0)
 
 
 def box_shares(lo: F64, hi: F64, points: F64) -> F64:

@@ -102,11 +102,13 @@ class Selected:
         more = self.terms.match(points)
         if self.placed is None:
             return more
-        found = self.placed.match(points)
+        from_index = self.placed.match(points)
         offsets = np.empty_like(more.offsets)
-        rows = np.empty(len(more.rows) + len(found.rows), np.int32)
-        _join(found.offsets, found.rows, self.rows, more.offsets, more.rows, offsets, rows)
-        return MatchRows(offsets, rows, more.work.plus(found.work))
+        rows = np.empty(len(more.rows) + len(from_index.rows), np.int32)
+        _join(
+            from_index.offsets, from_index.rows, self.rows, more.offsets, more.rows, offsets, rows
+        )
+        return MatchRows(offsets, rows, more.work.plus(from_index.work))
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, candidates) in pieces."""
@@ -166,8 +168,8 @@ class Terms:
     def _choose(self) -> None:
         """Choose anchors by the events seen so far."""
         self._due = max(_LEARNED, _AGAIN * self._seen.total)
-        given = self._needed, self._programs, self._words, self._boxed, self._own
-        self._postings = make_postings(*given, self._seen)
+        parts = self._needed, self._programs, self._words, self._boxed, self._own
+        self._postings = make_postings(*parts, self._seen)
 
     @property
     def is_exact(self) -> bool:
@@ -211,8 +213,8 @@ class Terms:
         is_learned = len(points) > 1 or seen.total < _OFTEN
         learned = min(_LEARNED, len(points)) if is_learned else 0
         offsets = np.empty(len(points) + 1, np.int64)
-        given = postings.table, self._programs.table, readonly(points)
-        rows, verified, compared = search(*given, seen.counts, learned, offsets)
+        arguments = postings.table, self._programs.table, readonly(points)
+        rows, verified, compared = search(*arguments, seen.counts, learned, offsets)
         self.counts.events += len(points)
         self.counts.verified += verified
         if learned:
@@ -279,9 +281,9 @@ def select(boxes: Boxes, make: Callable[[Boxes], Any]) -> Any:
         return make(free)
     mine = is_found[boxes.owner]
     is_one = (np.diff(boxes.box_offsets) == 1)[boxes.owner]
-    given = chosen.words[mine], boxes.owner[mine], is_one[mine], free.lo[mine], free.hi[mine]
+    arrays = chosen.words[mine], boxes.owner[mine], is_one[mine], free.lo[mine], free.hi[mine]
     conditions = np.count_nonzero(boxes.lo[mine][:, places.axes] > -np.inf, axis=1)
-    boxed = Boxed(*given, is_exact=bool((conditions == 1).all()))
+    boxed = Boxed(*arrays, is_exact=bool((conditions == 1).all()))
     others = np.flatnonzero(~is_found)
     placed = make(free.take(others)) if len(others) else None
     return Selected(placed, others.astype(np.int32), Terms(boxes.space, boxed))
@@ -295,9 +297,9 @@ def always_verified(boxes: Boxes) -> I64:
     assert places is not None
     words = list(boxes.space.patterns.values())
     free = without_places(boxes)
-    domains = np.array([one.domain for one in boxes.space])
+    domains = np.array([attribute.domain for attribute in boxes.space])
     is_bounded = (free.lo > domains[:, 0]) | (free.hi < domains[:, 1])
     is_bounded[:, words] = False
-    some = (boxes.lo[:, words] > -np.inf).any(axis=1) & ~is_bounded.any(axis=1)
-    some &= np.isinf(_best_words(boxes, places).shares)
-    return np.unique(boxes.owner[some]).astype(np.int64)
+    unbounded = (boxes.lo[:, words] > -np.inf).any(axis=1) & ~is_bounded.any(axis=1)
+    unbounded &= np.isinf(_best_words(boxes, places).shares)
+    return np.unique(boxes.owner[unbounded]).astype(np.int64)

@@ -208,12 +208,12 @@ def make_postings(
 
 
 def _sources(sources: I64) -> tuple[I64, U8, I64]:
-    """Return axis and form of each source, what is read of it, and the source of each term."""
+    """Return axis and form of each source, the flags of the parts read, the source of each term."""
     texts, own = np.unique(sources // 4096, return_inverse=True)
     flags = np.zeros((len(texts), SOURCE), np.uint8)
     kinds, lengths = sources // 256 % 16, sources % 256
     flags[own, kinds] = 1
     for kind, first in ((PREFIX, PREFIXES), (SUFFIX, SUFFIXES)):
-        some = kinds == kind
-        flags[own[some], first + lengths[some]] = 1
+        of_kind = kinds == kind
+        flags[own[of_kind], first + lengths[of_kind]] = 1
     return np.column_stack([texts // 16, texts % 16]), flags, own.astype(np.int64)

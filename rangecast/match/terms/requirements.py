@@ -92,7 +92,7 @@ def _run_terms(
 
 @jit
 def _end_terms(
-    n: Any, first: int, last: int, step: int, kind: int, axis: int, form: int, given: Any, at: int
+    n: Any, first: int, last: int, step: int, kind: int, axis: int, form: int, out: Any, at: int
 ) -> int:
     """Write the term of a run of bytes at an end of a text: from `first` on, before `last`."""
     run, length, i = START, 0, first
@@ -101,30 +101,30 @@ def _end_terms(
         length += 1
         i += step
     code = kind if kind == WHOLE else kind + 16 * length
-    return _put(given[0], given[1], at, run, axis, form, code)
+    return _put(out[0], out[1], at, run, axis, form, code)
 
 
 @jit
-def _word_terms(n: Any, first: int, last: int, axis: int, given: Any, at: int) -> int:
+def _word_terms(n: Any, first: int, last: int, axis: int, out: Any, at: int) -> int:
     """Write the words of a phrase."""
     run = START
     for i in range(first, last):
         if n[i] != _SPACE:
             run = longer(run, n[i])
         elif run != START:
-            at = _put(given[0], given[1], at, run, axis, WORDS, WORD)
+            at = _put(out[0], out[1], at, run, axis, WORDS, WORD)
             run = START
     return at
 
 
 @jit
 def _part_terms(
-    n: Any, part: int, starts: bool, ends: bool, axis: int, form: int, given: Any, at: int
+    n: Any, part: int, starts: bool, ends: bool, axis: int, form: int, out: Any, at: int
 ) -> int:
     """Write the terms of a part of a pattern, which may begin or end the text."""
     first, last = part + 2, part + 2 + int(n[part])
     if form == WORDS:
-        return _word_terms(n, first, last, axis, given, at)
+        return _word_terms(n, first, last, axis, out, at)
     begin = first
     while begin < last:
         end = begin
@@ -133,33 +133,33 @@ def _part_terms(
         if end > begin:
             is_prefix, is_suffix = starts and begin == first, ends and end == last
             if is_prefix and is_suffix:
-                at = _end_terms(n, begin, end, 1, WHOLE, axis, form, given, at)
+                at = _end_terms(n, begin, end, 1, WHOLE, axis, form, out, at)
             elif is_prefix:
-                at = _end_terms(n, begin, end, 1, PREFIX, axis, form, given, at)
+                at = _end_terms(n, begin, end, 1, PREFIX, axis, form, out, at)
             elif is_suffix:
-                at = _end_terms(n, end - 1, begin - 1, -1, SUFFIX, axis, form, given, at)
+                at = _end_terms(n, end - 1, begin - 1, -1, SUFFIX, axis, form, out, at)
             else:
-                at = _run_terms(n, begin, end, axis, form, given[0], given[1], at)
+                at = _run_terms(n, begin, end, axis, form, out[0], out[1], at)
         begin = end + 1
     return at
 
 
 @jit
-def _pattern_terms(n: Any, pattern: int, axis: int, form: int, given: Any, at: int) -> int:
+def _pattern_terms(n: Any, pattern: int, axis: int, form: int, out: Any, at: int) -> int:
     fixed, parts = int(n[pattern]), int(n[pattern + 1])
     part = pattern + 2 + SIGNATURE
     for number in range(parts):
         starts = number == 0 and fixed & AT_START != 0
         ends = number == parts - 1 and fixed & AT_END != 0
-        at = _part_terms(n, part, starts, ends, axis, form, given, at)
+        at = _part_terms(n, part, starts, ends, axis, form, out, at)
         part += 2 + int(n[part]) * (2 if n[part + 1] == 0.0 else 1)
     if parts == 0 and fixed != 0:
-        at = _put(given[0], given[1], at, START, axis, form, WHOLE)
+        at = _put(out[0], out[1], at, START, axis, form, WHOLE)
     return at
 
 
 @jit
-def _set_terms(n: Any, first: int, value: int, axis: int, form: int, given: Any, at: int) -> int:
+def _set_terms(n: Any, first: int, value: int, axis: int, form: int, out: Any, at: int) -> int:
     begin, end = set_value(n, first, value)
     run = START
     for i in range(begin, end):
@@ -170,7 +170,7 @@ def _set_terms(n: Any, first: int, value: int, axis: int, form: int, given: Any,
             scale /= 257.0
             if digit > 0.0:
                 run = longer(run, digit - 1.0)
-    return _put(given[0], given[1], at, run, axis, form, WHOLE)
+    return _put(out[0], out[1], at, run, axis, form, WHOLE)
 
 
 @jit
@@ -208,7 +208,7 @@ def _collect(
     """Write the requirements of words; arrays that are too short are counted only."""
     p = pointers(opened(table, Programs))
     n = p.numbers
-    given = hashes, sources
+    out = hashes, sources
     bits = np.zeros(SIGNATURE, np.int64)
     requirement = alternative = at = 0
     for number in range(len(words)):
@@ -231,9 +231,9 @@ def _collect(
             for i in range(int(n[begin])):
                 before = at
                 if kind == SET:
-                    at = _set_terms(n, begin, i, axis, form, given, at)
+                    at = _set_terms(n, begin, i, axis, form, out, at)
                 else:
-                    at = _pattern_terms(n, pattern, axis, form, given, at)
+                    at = _pattern_terms(n, pattern, axis, form, out, at)
                     _sign(n, pattern, bits)
                     pattern += int(n[pattern - 1]) + 1
                 if not every:

@@ -137,7 +137,7 @@ def _find_slots(slots: Any, shift: int, postings: Any, hits: Any, first: int, fi
     """
     for h in range(first, filled):
         prefetch(slots, SLOT * np.int64(np.uint64(hits[2 * h]) >> np.uint64(shift)))
-    found = first
+    last = first
     for h in range(first, filled):
         term, end = np.uint64(hits[2 * h]), hits[2 * h + 1]
         slot = np.int64(term >> np.uint64(shift))
@@ -145,9 +145,9 @@ def _find_slots(slots: Any, shift: int, postings: Any, hits: Any, first: int, fi
             slot += 1
         if slots[SLOT * slot + 1]:
             prefetch(postings, POSTING * np.int64(slots[SLOT * slot + 1] >> np.uint64(COUNT)))
-            hits[found] = slot << _END | end
-            found += 1
-    return found
+            hits[last] = slot << _END | end
+            last += 1
+    return last
 
 
 @jit
@@ -159,7 +159,7 @@ def _count(counts: Any, hits: Any, first: int, last: int) -> None:
 
 @jit
 def _max_terms(flags: Any, size: int) -> int:
-    """Return how many terms a text has at most, and one more."""
+    """Return the maximum number of terms of a text, plus one."""
     kinds = 0
     for kind in range(KINDS):
         kinds += flags[kind]
@@ -225,7 +225,7 @@ def _scan_source(
 
 @jit
 def _distinct(numbers: Any, first: int, filled: int) -> int:
-    """Sort some numbers, keep each once, and return where they end now."""
+    """Sort `numbers[first:filled]`, remove duplicates in place, and return the new end."""
     if filled - first < 2:
         return filled
     if filled - first > _FEW:
@@ -268,7 +268,7 @@ def _list_words(at: Any, records: Any, hits: Any, filled: int, words: Any) -> tu
     A word is twice its number, + 1 if its program has to decide. Return how many these are, the
     number of literals compared, and whether a word may be there twice.
     """
-    found, compared, is_repeated = 0, 0, False
+    count, compared, is_repeated = 0, 0, False
     for h in range(filled):
         slot, end = hits[h] >> _END, hits[h] & ((1 << _END) - 1)
         is_again = h > 0 and hits[h - 1] >> _END == slot
@@ -290,9 +290,9 @@ def _list_words(at: Any, records: Any, hits: Any, filled: int, words: Any) -> tu
             elif is_again:
                 continue
             is_repeated |= word >= SEVERAL
-            words[found] = 2 * (word & (SEVERAL - 1)) + is_open
-            found += 1
-    return found, compared, is_repeated
+            words[count] = 2 * (word & (SEVERAL - 1)) + is_open
+            count += 1
+    return count, compared, is_repeated
 
 
 @jit
@@ -370,14 +370,14 @@ def search(
         listed = _postings_of(at.slots, pointer(hits, 0), count)
         if listed > len(words):
             words = np.empty(2 * listed, np.int64)
-        found, literals, is_repeated = _list_words(
+        word_count, literals, is_repeated = _list_words(
             at, pointer(records, 0), pointer(hits, 0), count, pointer(words, 0)
         )
         if is_repeated:
-            found = _distinct(words, 0, found)
+            word_count = _distinct(words, 0, word_count)
         verified += literals
         begun, is_one = filled, 1
-        for w in range(found):
+        for w in range(word_count):
             word = words[w] >> 1
             first, last = at.first_box[word], at.first_box[word + 1]
             if words[w] & 1:
@@ -411,17 +411,17 @@ def match_single(table: I64, points: F64, others: I32) -> I32:
     reject_nan(points)
     offsets = np.empty(2, np.int64)
     tables = table[OWN:], table[OWN + _POSTINGS :]
-    found, _, _ = search(*tables, points, np.empty(0, np.uint32), 0, offsets)
+    own, _, _ = search(*tables, points, np.empty(0, np.uint32), 0, offsets)
     is_exact, set_rows = opened(tables[0], Postings).is_exact, opened(table, Numbers).set_rows
     beside = max_beside(table, others)
     if is_exact and len(set_rows) == 0 and beside == 0:
-        return found
-    rows = np.empty(len(found) + beside, np.int32)
-    rows[: len(found)] = found
+        return own
+    rows = np.empty(len(own) + beside, np.int32)
+    rows[: len(own)] = own
     if not is_exact:
-        return rows[: append_other_rows(table, points, others, rows, len(found))]
+        return rows[: append_other_rows(table, points, others, rows, len(own))]
     if len(set_rows):
-        for i in range(len(found)):
+        for i in range(len(own)):
             rows[i] = set_rows[rows[i]]
-    more = append_other_rows(table, points, others, rows[len(found) :], ZERO)
-    return rows[: len(found) + more]
+    more = append_other_rows(table, points, others, rows[len(own) :], ZERO)
+    return rows[: len(own) + more]

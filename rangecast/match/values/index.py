@@ -96,8 +96,8 @@ def _holds(at: Any, entry: int, points: Any, event: int) -> bool:
 
 
 @jit
-def _listed(at: Any, value: int) -> int:
-    """Return how many entries an event with this value has."""
+def _entry_count(at: Any, value: int) -> int:
+    """Return the number of entries to search for an event with this value."""
     own = at.first[value + 1] - at.first[value] if value >= 0 else ZERO
     return int(own + at.entries - at.always)
 
@@ -147,25 +147,25 @@ def _match(
     at = pointers(arrays)
     here, d = pointer(points, 0), points.shape[1]
     filled = visited = tested = ZERO
-    found = np.empty(_TOGETHER, np.int64)
+    values = np.empty(_TOGETHER, np.int64)
     for start in range(event, len(points), _TOGETHER):
         last = min(start + _TOGETHER, len(points))
         for e in range(start, last):
             value = _find(at, points[e, at.own_axis])
-            found[e - start] = value
+            values[e - start] = value
             if value >= 0:
                 prefetch(at.first, value)
                 prefetch(at.sure, value)
         for e in range(start, last):
-            value = found[e - start]
+            value = values[e - start]
             if value >= 0:
                 prefetch(at.row, at.first[value])
         for e in range(start, last):
-            value = found[e - start]
+            value = values[e - start]
             out, room = pointer(rows, filled), len(rows) - filled
             visited -= cursor
             cursor, hits, compared = _search(at, here, e * d, value, cursor, out, room)
-            visited += _listed(at, value) if cursor < 0 else cursor
+            visited += _entry_count(at, value) if cursor < 0 else cursor
             filled += hits
             counts[e] += hits
             tested += compared
@@ -192,7 +192,7 @@ def _match_single(table: I64, points: F64, others: I32) -> I32:
     at = pointers(opened(table[OWN:], ValueArrays))
     here = pointer(points, 0)
     value = _find(at, here[at.own_axis])
-    room = _listed(at, value)
+    room = _entry_count(at, value)
     rows = np.empty(room + max_beside(table, others), np.int32)
     _, filled, _ = _search(at, here, ZERO, value, ZERO, pointer(rows, 0), room)
     return rows[: append_other_rows(table, points, others, rows, filled)]
@@ -232,8 +232,8 @@ def codes_on(boxes: Boxes, axis: int) -> I64:
     if isinstance(attribute, String | Category | Hierarchy | Integer | Boolean):
         with np.errstate(invalid="ignore"):
             width = hi - lo
-        some = (width > 0) & (width < MAX_CODES) & (np.abs(lo) < _EXACT)
-        counts[some] = width[some].astype(np.int64) + 1
+        has_codes = (width > 0) & (width < MAX_CODES) & (np.abs(lo) < _EXACT)
+        counts[has_codes] = width[has_codes].astype(np.int64) + 1
     return counts
 
 

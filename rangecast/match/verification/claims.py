@@ -1,6 +1,6 @@
 """Verifies matches that came from elsewhere: event by event, as sets of rows.
 
-What is claimed arrives in any order, as pairs of the place of an event and the row of a
+Matches to verify arrive in any order, as pairs of the position of an event and the row of a
 subscription. Each pair becomes one number; those of `BLOCK` events go to a file of their own, so
 that memory stays bounded. Then each block is sorted and compared with what a structure finds.
 
@@ -58,7 +58,7 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
 
 @dataclass
 class Findings:
-    """Outcome of a comparison: what was compared, and what differs."""
+    """Outcome of a comparison: its counts, and the differences."""
 
     pairs: int = 0
     """Pairs that there should be."""

@@ -95,7 +95,7 @@ class Levels:
         return out
 
     def difference(self, ranges: Ranges, *, exactly: bool = False) -> Ranges:
-        """Return the parts of ranges outside the union; exact: closed gaps count as outside."""
+        """Return the parts of ranges outside the union; `exactly`: closed gaps count as outside."""
         gap = np.uint64(0) if exactly else self._gap
         cursor = np.zeros(2, np.int64)
         starts, ends = ranges.starts.copy(), ranges.ends.copy()

@@ -101,11 +101,11 @@ class Links(SubscriptionSet):
     def subscribe_many(
         self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
-        """Add subscriptions that came in over a link; the net change is advertised at once."""
+        """Add subscriptions received over a link; return the net change to advertise by link."""
         return self._changed(link, lambda to: to.subscribe_many(subscriptions, rejected=rejected))
 
     def unsubscribe_many(self, link: Link, subscriptions: Iterable[Id]) -> dict[Link, RangeForward]:
-        """Remove subscriptions that came in over a link; the net change is advertised at once."""
+        """Remove subscriptions received over a link; return the net change to advertise by link."""
         return self._changed(link, lambda summary: summary.unsubscribe_many(subscriptions))
 
     def replace_many(

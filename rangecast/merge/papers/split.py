@@ -23,7 +23,7 @@ from rangecast.kernels.arrays import I64, Bool
 from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.encoding.events import encode_event
-from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet, UpsertResult
 from rangecast.model.sets.members import Id, as_id

@@ -44,7 +44,7 @@ class Residual(String):
         """The same of batches of polygons: the numbers of their words, and their rings."""
 
     def forget(self) -> None:
-        """Release what was read already."""
+        """Release the literals that were read."""
         self.read.clear()
         self.batches.clear()
 

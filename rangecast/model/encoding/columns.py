@@ -314,8 +314,8 @@ def _by_value(array: pa.Array, convert: Callable[[Any], float]) -> tuple[F64, Bo
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         values, places = array, pa.array(np.arange(len(array)))
     distinct = [value_at(values, index) for index in range(len(values))] or [None]
-    found, _ = _each(distinct, lambda value: math.nan if value is None else convert(value))
-    coordinates = found[np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)]
+    converted, _ = _each(distinct, lambda value: math.nan if value is None else convert(value))
+    coordinates = converted[np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)]
     return coordinates, np.isnan(coordinates)
 
 

@@ -61,7 +61,7 @@ def encoder_without_texts(space: Space) -> Encoder:
     """Return the cached encoder whose points lack what only conditions on texts read."""
     kept = space.__dict__
     if "_encoder_without_texts" not in kept:
-        unread = [one for one in space if isinstance(one, Patterns)]
+        unread = [attribute for attribute in space if isinstance(attribute, Patterns)]
         kept["_encoder_without_texts"] = _compile(space, unread)
     made: Encoder = kept["_encoder_without_texts"]
     return made
@@ -89,7 +89,11 @@ def _compile(space: Space, unread: Sequence[Attribute], *, apart: bool = False) 
         "shape": (1, len(space)),
         "known": space.fields | {"id"},
     }
-    unvalued = [one for one in space if isinstance(one, Residual) and not isinstance(one, Patterns)]
+    unvalued = [
+        residual
+        for residual in space
+        if isinstance(residual, Residual) and not isinstance(residual, Patterns)
+    ]
     fetched = _fetched(space, unvalued)
     lines = ["is_partial = False", *(f"k{n} = get({key!r})" for key, n in fetched.items())]
     texts: list[int] = []
@@ -113,7 +117,7 @@ def _compile(space: Space, unread: Sequence[Attribute], *, apart: bool = False) 
         f"if is_partial or len(event) != {len(fetched)}:",
         "    if not ignore_unknown and not event.keys() <= known:",
         "        return None",
-        *(line for one in unvalued for line in _rejected(one)),
+        *(line for residual in unvalued for line in _rejected(residual)),
         "point = empty(shape)",
         f"pack_into(point, 0, {packed})",
         f"return point, ({''.join(f't{axis}, ' for axis in texts)})" if apart else "return point",
@@ -129,8 +133,12 @@ def _compile(space: Space, unread: Sequence[Attribute], *, apart: bool = False) 
 
 def _fetched(space: Space, unvalued: list[Residual]) -> dict[str, int]:
     """Return the event fields to look up, each with its number."""
-    names = {one.name for one in unvalued}
-    valued = (one.path[0] if one.path else one.name for one in space if one.name not in names)
+    names = {attribute.name for attribute in unvalued}
+    valued = (
+        attribute.path[0] if attribute.path else attribute.name
+        for attribute in space
+        if attribute.name not in names
+    )
     return {field: number for number, field in enumerate(sorted(space.fields & set(valued)))}
 
 

@@ -17,7 +17,7 @@ from rangecast.errors import FileError
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import Number
 from rangecast.model.encoding.subscriptions import SubscriptionColumns
-from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.filters.formatting import text_of_bounds
 from rangecast.model.io.batch import Batch, text_at, value_at
 from rangecast.model.io.records import Rows
 from rangecast.model.io.rejected import RejectedRows

@@ -120,7 +120,7 @@ class _Compiler:
                 del self.impossible[seen:]
             count = sum([size(product) for product in region])
         if count <= self.max_boxes:
-            self.large = large_before  # what was too large within it is so no more
+            self.large = large_before  # parts of it that were too large no longer are
         elif self.large is None:
             self.large = self.too_large(node, region)
         return region
@@ -294,7 +294,7 @@ class _Compiler:
                     else:
                         survivors.append(both)
             self.impossible.extend(_ImpossibleCondition(axis, node) for axis in sorted(apart_on))
-            # What is related is also compared with one another, which costs as much again.
+            # Related pairs are also compared with one another, which doubles the cost.
             self.work += pairs + _COMBINATION * len(survivors) * (1 if unrelated else 2)
             if not unrelated and len(survivors) <= self.room * _SLACK:
                 survivors = absorbed(survivors)

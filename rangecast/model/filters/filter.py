@@ -24,6 +24,7 @@ from rangecast.model.attributes.base import MISSING
 from rangecast.model.attributes.text import OTHER, String
 from rangecast.model.display import brief, cut
 from rangecast.model.filters.compile import MAX_BOXES, region_of
+from rangecast.model.filters.formatting import text_of
 from rangecast.model.filters.plain import plain_boxes
 from rangecast.model.filters.regions import (
     Box,
@@ -35,7 +36,6 @@ from rangecast.model.filters.regions import (
     sparse,
     union,
 )
-from rangecast.model.filters.text import text_of
 from rangecast.model.space import Space
 
 if TYPE_CHECKING:

@@ -280,37 +280,37 @@ def sparse(region: Region) -> tuple[Box, ...]:
 class _Merging:
     """Merges boxes that are equal on all axes but one, where their ranges overlap or touch.
 
-    `shelves` maps a box without one of its axes to the ranges on this axis. They never touch, so
-    only the neighbours of a new range can. Each merge removes one box.
+    `ranges_by_rest` maps an axis and a box without it to the disjoint ranges on this axis, so that
+    a new range can only merge with its neighbours. Each merge removes one box.
     """
 
     def __init__(self, attributes: Sequence[Attribute], region: Region):
         self.attributes = attributes
         self.boxes: dict[Product, None] = {}
-        self.shelves: dict[tuple[int, Product], list[Interval]] = {}
+        self.ranges_by_rest: dict[tuple[int, Product], list[Interval]] = {}
         pending = sorted(region, reverse=True)
         while pending:
             box = pending.pop()
             if box in self.boxes:
                 continue
-            shelves = self._shelves(box)
-            grown = self._grown(box, shelves)
+            ranges_by_rest = self._shelves(box)
+            grown = self._grown(box, ranges_by_rest)
             if grown is not None:
                 pending.append(grown)
                 continue
             self.boxes[box] = None
-            for (_, (range_,)), shelf in zip(box, shelves, strict=True):
+            for (_, (range_,)), shelf in zip(box, ranges_by_rest, strict=True):
                 insort(shelf, range_)
 
     def _shelves(self, box: Product) -> list[list[Interval]]:
         return [
-            self.shelves.setdefault((axis, box[:index] + box[index + 1 :]), [])
+            self.ranges_by_rest.setdefault((axis, box[:index] + box[index + 1 :]), [])
             for index, (axis, _) in enumerate(box)
         ]
 
-    def _grown(self, box: Product, shelves: list[list[Interval]]) -> Product | None:
+    def _grown(self, box: Product, ranges_by_rest: list[list[Interval]]) -> Product | None:
         """Merge a box with one on the shelves, and remove that one; `None` if none fits."""
-        for index, shelf in enumerate(shelves):
+        for index, shelf in enumerate(ranges_by_rest):
             if not shelf:
                 continue
             axis, (range_,) = box[index]

@@ -209,7 +209,7 @@ def _remove_leftovers(target: Path) -> None:
         with os.scandir(target.parent) as entries:
             left = [Path(entry.path) for entry in entries if entry.name.startswith(begin)]
     except OSError:
-        return  # the caller's own attempt raises what is wrong
+        return  # the caller's own attempt raises the error
     for path in left:
         if path.suffix == _PARTIAL or (path.suffix == _OLD and os.path.lexists(target)):
             with suppress(OSError):

@@ -94,7 +94,7 @@ class SubscriptionSet(MemberSet):
         report_compiling()
 
     def __repr__(self) -> str:
-        return f"<{self._said()}>"
+        return f"<{self._summary_text()}>"
 
     def _repr_html_(self) -> str:
         """Return the first subscriptions as a table, for notebooks."""
@@ -104,9 +104,9 @@ class SubscriptionSet(MemberSet):
             if subscription in self
             for item in [self[subscription]]
         )
-        return html_table(self._said(), ("id", self._members.noun), rows, len(self))
+        return html_table(self._summary_text(), ("id", self._members.noun), rows, len(self))
 
-    def _said(self) -> str:
+    def _summary_text(self) -> str:
         count = counted(len(self), self._members.noun)
         return f"{type(self).__name__}: {count} over {self.space}"
 

@@ -111,9 +111,9 @@ class Duplicates:
         self._runs: list[I64] = []
         """Other keys, each run ascending and longer than the one after it."""
 
-    def find(self, batch: Batch, ids: pa.Array, good: Bool) -> Iterator[tuple[int, int]]:
-        """Yield the index of each duplicate among the good ids, and the row of the original."""
-        keys = _keys(ids)[good]
+    def find(self, batch: Batch, ids: pa.Array, is_valid: Bool) -> Iterator[tuple[int, int]]:
+        """Yield the index of each duplicate among the valid ids, and the row of the original."""
+        keys = _keys(ids)[is_valid]
         if pa.types.is_integer(ids.type) and self._continued(keys):
             return
         order = np.argsort(keys, kind="stable")
@@ -127,7 +127,7 @@ class Duplicates:
             seen |= run[at] == ordered
         self._enter(ordered[~seen])
         if seen.any():
-            yield from self._confirmed(batch, ids, np.sort(np.flatnonzero(good)[order[seen]]))
+            yield from self._confirmed(batch, ids, np.sort(np.flatnonzero(is_valid)[order[seen]]))
 
     def _continued(self, keys: I64) -> bool:
         """Return whether the ids continue a consecutive sequence, or there are none."""

@@ -2,5 +2,5 @@
 
 text of a filter -> conditions (literals in one canonical form) -> programs (and the kernel)
                                                            \\-> ranges (bounds, for an index)
-text of an event -> a handle of the store -> forms (as it is, folded, words, address) -> the kernel
+text of an event -> a handle of the store -> forms (unchanged, folded, words, address) -> the kernel
 """

@@ -157,7 +157,7 @@ class TextNesting:
     def more_boxes(
         self, lo: F64, hi: F64, owner: I32, only: Iterable[Pair] | None = None
     ) -> list[tuple[F64, F64, int]]:
-        """Return the additional boxes for conditions inside of others, and their owners.
+        """Return the additional boxes for conditions nested in others, and their owners.
 
         only   use only these pairs; by default, all known ones
         """

@@ -3,7 +3,7 @@
 Begins with all interests that could hold the object and cuts the region, at bounds that a rival
 has, until all interests of each part agree (see `regions.py`). A cut that leaves nothing to say
 beyond it comes first; else the side with the most open rivals is cut in the middle. The number of
-boxes grows steeply with d: at most so many as there is room for, and then it gives up.
+boxes grows steeply with d: the painter gives up when the buffer is full.
 
 Section IV-C and theorem 8 of paper 001.
 """

@@ -7,7 +7,7 @@ nodes never share a point, and equal points are always in one leaf, however many
     at        (16 blocks, D)   an entry's coordinates; a leaf has its entries in a chain of blocks
     row       (16 blocks,)     whose entry it is
     y, arrival   (16 blocks,)  its key; empty in a tree without keys
-    bounds    (nodes, 2 D)     least, then largest coordinates of what is below a node
+    bounds    (nodes, 2 D)     least, then largest coordinates of the points below a node
     best_y, best_arrival   (nodes,)   the lowest key below it; empty in a tree without keys
     child     (nodes,)         first of two children; of a leaf ~b, where b is its first block
     size      (nodes,)         entries below a node
@@ -285,7 +285,7 @@ def _split(tree: KdTree, node: int, level: int, point: F64) -> None:
     block, size = ~tree.child[node], tree.size[node]
     new = _new_block(tree)
     tree.parent[pair] = tree.parent[pair + 1] = node
-    if all_equal:  # perhaps a chain of them: it stays as it is
+    if all_equal:  # perhaps a chain of them: it stays unchanged
         is_low = point[axis] < tree.at[LEAF * block, axis]
         tree.cut[node] = max(point[axis], tree.at[LEAF * block, axis])
         tree.child[pair + is_low], tree.size[pair + is_low] = ~block, size

@@ -87,7 +87,7 @@ class Points:
 
     @property
     def rows(self) -> int:
-        """One more than the largest row in use."""
+        """Number of allocated rows, including free ones."""
         return self.count + len(self._free)
 
     def add(self, point: npt.ArrayLike, y: float = 0.0, arrival: int = 0) -> int:
@@ -180,7 +180,7 @@ class Points:
         return twin
 
     def best(self, lo: F64, hi: F64, k: int) -> I32:
-        """Return the rows of the k best points of a box, the best first."""
+        """Return the rows of the top k points in a box, the best first."""
         rows = np.empty(k, np.int32)
         n = best_in(self.table, lo, hi, rows, np.empty(k), np.empty(k, np.int64))
         return rows[:n]

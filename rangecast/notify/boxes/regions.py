@@ -7,7 +7,7 @@ some in none, and some in part of them. With fewer than k covering ones and open
 of these interests have the object in their list; with k covering ones, none has. In between the
 region is taken apart.
 
-A stack of segments keeps, for each region on the way, the covering rivals (at most the k best) and
+A stack of segments keeps, for each region on the way, the covering rivals (at most the top k) and
 then the open ones, both as ascending numbers, that is, by key.
 """
 

@@ -48,7 +48,7 @@ class Rivals(NamedTuple):
 def _has_k_rivals(
     rivals: Rivals, n: int, lo: F64, hi: F64, y: float, arrival: int, k: int, work: I64
 ) -> bool:
-    """Return whether k of n rivals lie between two points, with keys below a given one."""
+    """Return whether k of n rivals lie from `lo` to `hi`, with keys below (y, arrival)."""
     at, ys, arrivals, d = rivals.at, rivals.y, rivals.arrival, len(lo)
     count = 0
     for c in range(n):
@@ -67,7 +67,7 @@ def _has_k_rivals(
 def gather_rivals(
     tree: KdTree,
     p: F64,
-    mine: int,
+    own_row: int,
     floor_y: float,
     floor_arrival: int,
     ceiling_y: float,
@@ -79,10 +79,10 @@ def gather_rivals(
     stack: I32,
     work: I64,
 ) -> int:
-    """Write the rivals of the object in row `mine` within a hull; -1 if there are too many.
+    """Write the rivals of the object in row `own_row` within a hull; -1 if there are too many.
 
     `known` of them are there already, in any order. The nearest come first, roughly: they rule out
-    most of what is further away.
+    most of the farther ones.
     """
     at, y, arrival, bounds = tree.at, tree.y, tree.arrival, tree.bounds
     child, size, after, d = tree.child, tree.size, tree.after, len(p)
@@ -115,7 +115,9 @@ def gather_rivals(
         block, left = ~first, size[node]
         while left > 0:
             for e in range(LEAF * block, LEAF * block + min(left, LEAF)):
-                if tree.row[e] == mine or not below(y[e], arrival[e], ceiling_y, ceiling_arrival):
+                if tree.row[e] == own_row or not below(
+                    y[e], arrival[e], ceiling_y, ceiling_arrival
+                ):
                     continue
                 inside = True
                 for j in range(d):

@@ -17,7 +17,7 @@ from rangecast.notify.boxes.kdtree import LEAF, LEVELS, KdTree, below
 def best_of(
     tree: KdTree, lo: F64, hi: F64, k: int, rows: I32, ys: F64, arrivals: I64, stack: I32
 ) -> int:
-    """Write the k best points of a box, the best first; return their number."""
+    """Write the top k points of a box, the best first; return their number."""
     at, y, arrival, bounds = tree.at, tree.y, tree.arrival, tree.bounds
     best_y, best_arrival, child, d = tree.best_y, tree.best_arrival, tree.child, tree.at.shape[1]
     row, size, after = tree.row, tree.size, tree.after

@@ -1,6 +1,6 @@
 """The subscriber's side over a space: a list per box of its filter, kept up to date by messages.
 
-The k best of a filter with several boxes are the best among the k best of each box.
+The top k of a filter with several boxes are the best among the top k of each box.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rangecast.notify.subscriber import Entry, InterestLists, ReceivingInterest,
 
 
 class BoxInterest(ReceivingInterest):
-    """One filter over a space and its list of the k best objects there."""
+    """One filter over a space and its list of the top k objects there."""
 
     def __init__(
         self,

@@ -116,7 +116,7 @@ class SpaceTables(BoardTables):
         return Regions(np.concatenate([part.lo, part.hi], axis=1), part.sizes)
 
     def _part(self, rows: Rows) -> Part:
-        """Return the boxes of rows; reject rows without any."""
+        """Encode the boxes of rows; reject rows that have none."""
         return encode_part(self.space, rows)
 
     @property

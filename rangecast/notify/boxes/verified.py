@@ -63,7 +63,7 @@ class Views(NamedTuple):
         )
 
     def top(self, rows: I32, k: int) -> Views:
-        """Return a copy of the k best entries of some views."""
+        """Return a copy of the top k entries of some views."""
         return Views(
             self.slots[rows, :k],
             self.ys[rows, :k],
@@ -245,7 +245,7 @@ class VerifiedBoxes:
     # ---- lists
 
     def best(self, objects: Points, box: F64, k: int, searched: F64 | None = None) -> I32:
-        """Return the slots of the k best objects of a box, the best first.
+        """Return the slots of the top k objects of a box, the best first.
 
         They lie within the bounds `searched`, if these are known.
         """
@@ -273,7 +273,7 @@ class VerifiedBoxes:
         return inside
 
     def _hold(self, box: F64, points: F64) -> Bool:
-        """Return at which points, (points, d), the words of a box hold."""
+        """Return a mask of the points, (points, d), that satisfy the words of a box."""
         held = np.ones(len(points), np.bool_)
         for axis in self._tested(box):
             held &= word_holds(self._places, axis, box[axis], points)

@@ -127,7 +127,7 @@ class Objects:
         return line.slot[at], line.x[at], line.y[at], line.arrival[at]
 
     def best(self, lo: float, hi: float, k: int) -> I32:
-        """Return the slots of the k best objects of a range, the best first."""
+        """Return the slots of the top k objects of a range, the best first."""
         slots = np.empty(k, np.int32)
         n = best_in(self.table, lo, hi, slots, np.empty(k), np.empty(k, np.int64))
         return slots[:n]

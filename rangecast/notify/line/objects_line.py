@@ -347,7 +347,7 @@ def next_best(
 
 @jit
 def best_of(line: Line, lo: float, hi: float, k: int, slots: I32, ys: F64, arrivals: I64) -> int:
-    """Write the k best objects of a range, the best first; return their number."""
+    """Write the top k objects of a range, the best first; return their number."""
     y, arrival = -np.inf, -1
     for n in range(k):
         p = next_best(line, lo, hi, y, arrival, np.inf, -1)

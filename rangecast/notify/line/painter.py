@@ -97,7 +97,7 @@ class Painter:
         worse, better = np.flatnonzero(ys > olds), np.flatnonzero(ys < olds)
         worse = worse[np.lexsort((arrivals[worse], ys[worse]))[::-1]]
         objects.change_many(slots[better], ys[better])
-        self._batch += 1  # nothing is cleared: a batch takes as long as it is large, whatever n is
+        self._batch += 1  # nothing is cleared: the cost of a batch depends on its size, not on n
         self._marks = grown(self._marks, len(objects.line.place))
         self._exposed = grown(self._exposed, len(objects.line.place))
         self._marks[slots[worse]] = self._marks[slots[better]] = self._batch

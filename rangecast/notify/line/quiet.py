@@ -1,4 +1,6 @@
-"""Values of an object that change no list: the condition that its source can evaluate.
+"""Quiet ranges (safe regions): values of an object that change no list.
+
+The source of the object can evaluate this condition and send nothing.
 
 A list has the values of its objects. So an object in some list has no other quiet value. One that
 is in none stays out of all lists while its key is worse than the k-th of every interest around it:

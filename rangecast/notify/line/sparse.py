@@ -1,9 +1,9 @@
 """Paint-Sparse: fewer messages, by using the positions of the interests.
 
 As Paint-Dense, with three savings. A tile shrinks to the interests that it holds (so every side of
-what is sent touches one), and is left out if there are none. From west to east, a tile is merged
-with the one before it if the rectangle around both holds no other interest. And the sweep looks
-only for objects as far out as interests of the remaining staircase reach: the least l and the
+a message's region touches one), and is left out if there are none. From west to east, a tile is
+merged with the one before it if the rectangle around both holds no other interest. And the sweep
+looks only for objects as far out as interests of the remaining staircase reach: the least l and the
 largest r among them.
 
 At most twice the fewest messages, and each reaches an interest. With a sketch instead of the
@@ -187,9 +187,9 @@ def reach(
     sweep: F64,
     work: I64,
 ) -> bool:
-    """Find the least l and the largest r of the interests whose lists contain the object at x.
+    """Compute the least l and the largest r of the interests that list the object at x, in `sweep`.
 
-    The region only shrinks during a sweep: what was found stays until that interest is lost, and
+    The region only shrinks during a sweep: a bound stays valid until its interest drops out, and
     strips beyond it stay empty. Returns whether there are any.
     """
     west, east = scratch.west, scratch.east

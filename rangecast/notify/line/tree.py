@@ -1,7 +1,7 @@
 """Interests, the ranges [l, r] of subscriptions, as points (l, r) in a k-d tree.
 
 The one question is `snap`: which is the smallest rectangle that holds all interests of a given
-rectangle? A node knows the rectangle of what is below it: a node that lies inside the asked
+rectangle? A node knows the rectangle of the interests below it: a node that lies inside the asked
 rectangle answers at once, and one that can't widen the answer is skipped.
 
 Nodes are cut in turn by l (even depth) and by r (odd depth), ties by row, so that even equal points
@@ -11,7 +11,7 @@ else one array twice.
 
     low_l, high_l, low_r, high_r   (16 leaves,)  the entries of leaf f from 16 f on, in any order,
                           then NaN, so that all 16 can be compared at once
-    bounds   (nodes, 4)   least and largest l, least and largest r of what is below a node
+    bounds   (nodes, 4)   least and largest l, least and largest r of the interests below a node
     child    (nodes,)     first of two children; of a leaf ~f
     size     (nodes,)     entries below a node
 

@@ -31,7 +31,7 @@ from rangecast.notify.servers.servers import Servers, summed
 from rangecast.notify.servers.wire import Completed, ServerMessage, Start, Tile
 
 _STOP_SECONDS = 2.0
-"""Seconds until a process that doesn't end by itself is killed."""
+"""Seconds to wait for a process to exit before it is killed."""
 
 
 class ServerLostError(RangecastError):

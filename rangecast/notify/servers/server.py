@@ -12,11 +12,11 @@ that decide whose lists change (`box_painting.py`).
 Changes are applied one after the other: the sender waits for `Completed`. Each has a number, and
 its messages depend on all before it.
 
-Zones move independently of everything else. A server's share is the number of all objects
-by that of servers. One that has more than one and a half shares hands the outermost objects to a
-neighbour, the one that has fewer, and keeps one and a quarter. A neighbour that has too many then
-passes on what is too much, in the same direction, and at the last server back again: there is room
-for half as many objects again as there are. Objects at one place stay together.
+Zones move independently of everything else. A server's share is the number of all objects by that
+of servers. One that has more than one and a half shares hands the outermost objects to a neighbour,
+the one that has fewer, and keeps one and a quarter. A neighbour that has too many then hands the
+excess on in the same direction, and at the last server back again: there is room for half as many
+objects again as there are. Objects at one place stay together.
 
 Three things make that safe. Questions are for places, not for servers (`wire.py`). A server hands
 nothing over while it paints, or while interests are edited. And neighbours take turns at moving
@@ -93,7 +93,7 @@ class Server:
         self._is_held = False
         self._onwards = HOME
         """Direction of an incoming handover, until nothing more is passed on."""
-        self._todo: deque[ServerMessage] = deque()
+        self._queue: deque[ServerMessage] = deque()
         self._outputs: list[Output] = []
 
     @classmethod
@@ -119,9 +119,9 @@ class Server:
 
     def handle(self, message: ServerMessage) -> list[Output]:
         """Process a message from a neighbour, a change or an edit; return the messages to send."""
-        self._todo.append(message)
-        while self._todo:
-            self._take(self._todo.popleft())
+        self._queue.append(message)
+        while self._queue:
+            self._take(self._queue.popleft())
         self._notify_neighbours()
         self._rebalance()
         outputs, self._outputs = self._outputs, []
@@ -159,7 +159,7 @@ class Server:
                 message = message._replace(hops=message.hops + 1)
             self._send(WEST if message.at < self.zone.lo else EAST, message)
         elif isinstance(message, Question):
-            self._todo.append(self.tiler.answer(self.zone, message))
+            self._queue.append(self.tiler.answer(self.zone, message))
         elif isinstance(message, Answer):
             assert self._painting is not None
             self._painting.take(message)
@@ -191,7 +191,7 @@ class Server:
         for message in painting.messages:
             self._send(HOME, message)
         painting.messages = []
-        self._todo.extend(painting.questions)
+        self._queue.extend(painting.questions)
         painting.questions = []
         if painting.is_done:
             self._finish(painting)
@@ -206,7 +206,7 @@ class Server:
             old = self.zone.remove(change.object)
             thing = WireObject(change.y, old.arrival, change.to, change.object, change.place)
             entry = Enter(change.to, change.seq, painting.position, thing, change.objects)
-            self._todo.append(entry)
+            self._queue.append(entry)
             return
         elif change.y == math.inf:
             self.zone.remove(change.object)

@@ -79,7 +79,7 @@ def _first(links: Sequence[Link]) -> Link:
 
 
 class Servers:
-    """Objects over a row of servers, each owning a range of positions.
+    """Board whose objects are partitioned by position over a chain of servers.
 
     Over a space, servers own ranges of one attribute. Messages are `Message`, or `BoxMessage`.
     """

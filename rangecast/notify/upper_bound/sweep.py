@@ -70,7 +70,7 @@ class Sweep(NamedTuple):
 
     @classmethod
     def of(cls, k: int, intervals: int) -> Sweep:
-        """Return arrays for this many intervals."""
+        """Return empty arrays for a sweep of up to `intervals` intervals."""
         return cls(
             np.zeros(intervals, np.int32),
             np.zeros(intervals, np.int32),
@@ -274,9 +274,9 @@ def next_exposed(
     stack: I32,
     work: I64,
 ) -> int:
-    """Return the interval whose `found` is the next object to be passed, -1 if there is none.
+    """Return the interval whose next exposed object has the lowest key, -1 if there is none.
 
-    Searches only intervals without a known object, or whose object now lies outside.
+    Objects are cached in `found`; only intervals that lost theirs are searched again.
     """
     best = ZERO - 1
     for z in range(s.used[COUNT]):

@@ -37,7 +37,7 @@ class Disk:
         self.copy = replace(self, blocks=self.blocks[: self.synced], copy=None)
 
     def restored(self) -> list[Block]:
-        """Restore the backup, except for subscriptions; return what is lost."""
+        """Restore the backup, except for subscriptions; return the lost blocks."""
         copy = self.copy
         assert copy is not None
         lost = self.blocks[len(copy.blocks) :]

@@ -181,7 +181,7 @@ def parent_point(zone: Box, rectangle: Box, entry: Point) -> Point | None:
 
 
 def _sides(box: Box, frame: Box) -> list[int]:
-    """Return the axes, the longest side of a box within the frame first."""
+    """Return the axes by the length of a box within the frame, as a share of it, descending."""
 
     def share(axis: int) -> float:
         width = frame.hi[axis] - frame.lo[axis]

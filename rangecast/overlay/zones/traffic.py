@@ -54,24 +54,26 @@ class Traffic(NamedTuple):
 
 
 @jit
-def _letters(table: I64, bounds: F64, ways: I32, entries: I32) -> tuple[int, int, int, int, int]:
+def _count_unicast(
+    table: I64, bounds: F64, route_lengths: I32, entries: I32
+) -> tuple[int, int, int, int, int]:
     """Return how many interests lie within bounds, and the links from the server to all of them.
 
     Overlay links and IP links through the zones, then both direct.
     """
     tree = opened(table, KdTree)
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
-    count = overlay = through = once = straight = 0
+    count = overlay = over_ip = direct_overlay = direct_ip = 0
     for i in range(len(bounds)):
         n = entries_within(tree, bounds[i], entries, stack)
         for j in range(n):
-            way = ways[tree.row[entries[j]]]
+            way = route_lengths[tree.row[entries[j]]]
             overlay += way[0]
-            through += way[1]
-            once += way[0] > 0
-            straight += way[2]
+            over_ip += way[1]
+            direct_overlay += way[0] > 0
+            direct_ip += way[2]
         count += n
-    return count, overlay, through, once, straight
+    return count, overlay, over_ip, direct_overlay, direct_ip
 
 
 @jit
@@ -132,9 +134,9 @@ class ZoneTraffic:
         return int(_received(index.table, np.ascontiguousarray(bounds), index.count))
 
     def unicast(self, bounds: F64) -> tuple[Traffic, Traffic]:
-        """Return the cost of letters to all interests within bounds: through zones, and direct."""
+        """Return the cost of unicast to all interests within bounds: through zones, and direct."""
         index, size = self._interests, self.letter_bytes
-        count, overlay, ip, once, direct = _letters(
+        count, overlay, ip, once, direct = _count_unicast(
             index.table,
             np.ascontiguousarray(bounds),
             self._ways,

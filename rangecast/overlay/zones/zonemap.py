@@ -19,7 +19,7 @@ from rangecast.overlay.zones import geometry
 from rangecast.overlay.zones.geometry import Box, Point
 
 ROUTE, SPREAD, IP, ZONES = 0, 1, 2, 3
-"""Columns of what is counted per message: see `RouteLengths`."""
+"""Columns of the counts per message: see `RouteLengths`."""
 
 
 class RouteLengths(NamedTuple):
@@ -129,7 +129,7 @@ def _is_child(
 
 
 @jit
-def _spreads(zones: Layout, starts: I64, lows: F64, highs: F64, counts: I64) -> None:
+def _count_spread_links(zones: Layout, starts: I64, lows: F64, highs: F64, counts: I64) -> None:
     """Count the links that messages take, from a zone to all zones that meet a rectangle."""
     d = lows.shape[1]
     entry, point = np.empty(d), np.empty(d)
@@ -236,7 +236,7 @@ class ZoneMap:
     def spreads(self, starts: I64, lo: F64, hi: F64) -> RouteLengths:
         """Return the ways of messages, from a zone to all zones that meet a box."""
         counts = np.zeros((len(lo), 4), np.int64)
-        _spreads(self._layout, readonly(starts), readonly(lo), readonly(hi), counts)
+        _count_spread_links(self._layout, readonly(starts), readonly(lo), readonly(hi), counts)
         _check_reached(counts[:, ZONES])
         return RouteLengths(*counts.T)
 
@@ -278,7 +278,7 @@ def _adjacent(lo: F64, hi: F64, zone: int) -> I64:
 
 
 def _by_load(points: F64, brokers: int, frame: Box) -> list[Box]:
-    """Halve the interests of the zone that has most, again and again."""
+    """Split the zone with the most interests at their median, until each broker has a zone."""
     heap = [(-len(points), 0, Box.everything(len(frame.lo)), points)]
     done: list[Box] = []
     number = 0

@@ -143,7 +143,7 @@ def _walk(walks: Walks, above: float, below: float, slot: int) -> int:
 
 @jit
 def _sink(walks: Walks, axis: int, slot: int) -> None:
-    """Move an item of the heap down to where it belongs."""
+    """Sift an item down the heap."""
     heap, base, size = walks.cursor.heap, 2 * axis * walks.room, walks.cursor.sizes[axis]
     box, origin = heap[base + 2 * slot], heap[base + 2 * slot + 1]
     while 2 * slot + 1 < size:
@@ -337,7 +337,7 @@ class Shape(NamedTuple):
         return cls(max(depth, 1), levels, max(depth, len(arrays.ends), 1), max(depth, 1))
 
     def overlapping(self, source: Bundle[Source], above: F64, below: F64) -> Shape:
-        """Return the sizes for spans that boxes must overlap, which take more than one path."""
+        """Return the sizes for spans that boxes overlap, which descend more than one path."""
         lists = _max_lists(source.table, above, below, np.empty(self.depth + 1, np.int64))
         lists = max(lists, self.lists)
         drained = len(source.arrays.item) if source.arrays.is_arranged else 0
@@ -356,22 +356,22 @@ class Shape(NamedTuple):
 
 
 class Walk:
-    """An iterator over the boxes of one attribute that hold a value, best first."""
+    """Iterator over the boxes of one attribute that contain a value, best first."""
 
     def __init__(self, source: Bundle[Source], shape: Shape, axis: int, value: float):
         self._counters = new_counters()
-        self._held = source, shape.cursor(len(source.arrays.top))
-        self._at = axis, float(value)
-        _begin_one(*self._tables, *self._at)
+        self._source_and_cursor = source, shape.cursor(len(source.arrays.top))
+        self._axis_and_value = axis, float(value)
+        _begin_one(*self._tables, *self._axis_and_value)
 
     @property
     def _tables(self) -> tuple[I64, I64, I64]:
-        source, cursor = self._held
+        source, cursor = self._source_and_cursor
         return source.table, cursor.table, self._counters
 
     def getnext(self) -> int | None:
         """Return the next box, `None` when there is none."""
-        box = _next_one(*self._tables, *self._at)
+        box = _next_one(*self._tables, *self._axis_and_value)
         return None if box < 0 else box
 
     def __iter__(self) -> Iterator[int]:

@@ -1,6 +1,6 @@
 """The IR-tree (paper 003, section 3.1): an interval tree whose lists are scored R-trees.
 
-All boxes of a list hold the node's split, so in its pages there are no holes, and the k best take
+All boxes of a list hold the node's split, so in its pages there are no holes, and the top k take
 (k + log n) b log_b n. 20 bytes a box and an attribute, and a few for the pages above.
 
 It is the one structure of the paper that takes edits in place: a box is added to and removed from
@@ -87,7 +87,7 @@ class _Columns:
             self._append_terms(np.arange(self.boxes))
 
     def _append_terms(self, boxes: I64) -> None:
-        """Add what new boxes mention, box by box."""
+        """Append the terms (axis and bounds) of new boxes, box by box."""
         edits = self.edits_of(boxes)
         counts = np.bincount(edits.box - boxes[0], minlength=len(boxes)) if len(boxes) else boxes
         first, self.terms = self.terms, self.terms + len(edits.box)

@@ -35,7 +35,7 @@ LEAST = 4
 
 @edited
 class Pool(NamedTuple):
-    """The arrays of `Source` that an edit changes, with room, and what is in use of them."""
+    """The arrays of `Source` that an edit changes, with room, and their used lengths."""
 
     top: I32
     split: F64
@@ -84,7 +84,7 @@ def pool_of(source: Source, branching: int) -> Bundle[Pool]:
 
 def with_room(pool: Bundle[Pool], branching: int) -> Bundle[Pool]:
     """Return a pool with room for at least one more box: this one, or a larger copy."""
-    nodes, pages, slots = (int(pool.arrays.used[place]) for place in (NODES, PAGES, SLOTS))
+    nodes, pages, slots = (int(pool.arrays.used[index]) for index in (NODES, PAGES, SLOTS))
     sizes = dict.fromkeys(("split", "left", "right", "root"), nodes + _ROOM)
     sizes |= dict.fromkeys(("first", "filled", "level", "capacity"), pages + _ROOM)
     sizes |= dict.fromkeys(("item", "lo", "hi"), slots + _ROOM * branching)
@@ -93,13 +93,13 @@ def with_room(pool: Bundle[Pool], branching: int) -> Bundle[Pool]:
 
 def readonly_arrays(pool: Pool) -> Bundle[Source]:
     """Return what a cursor walks: the same arrays, read-only, for as long as they are in use."""
-    given: dict[str, Any] = {name: getattr(pool, name, None) for name in Source._fields}
-    for name, value in given.items():
+    arrays: dict[str, Any] = {name: getattr(pool, name, None) for name in Source._fields}
+    for name, value in arrays.items():
         if value is None:
-            given[name] = np.zeros(0, np.int32 if name == "ends" else np.float64)
+            arrays[name] = np.zeros(0, np.int32 if name == "ends" else np.float64)
         elif isinstance(value, np.ndarray):
-            given[name] = value.view()
-    return Bundle(Source(**given))
+            arrays[name] = value.view()
+    return Bundle(Source(**arrays))
 
 
 @jit

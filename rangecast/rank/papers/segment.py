@@ -2,7 +2,7 @@
 
 The bounds of all boxes cut an attribute into cells (`kernels.grid`), over which there is a balanced
 binary tree. A box is in the lists of the highest nodes that it holds wholly, at most two a level.
-So all boxes on an event's path hold it, and nothing is compared: k log log n for the k best after
+So all boxes on an event's path hold it, and nothing is compared: k log log n for the top k after
 log n to begin. The price is memory: up to 2 log n entries of 4 bytes a box, and the nodes.
 """
 
@@ -44,7 +44,7 @@ def _grow(cells: int, split: I64, left: I32, right: I32) -> int:
 
 
 @jit
-def _place(
+def _list_boxes(
     low: I32,
     high: I32,
     cells: int,
@@ -54,9 +54,9 @@ def _place(
     next_slot: I64,
     out: I32,
 ) -> None:
-    """Put boxes into the lists of the highest nodes that they hold; without `out` only count them.
+    """Write boxes to the lists of the highest nodes that they cover; without `out` only count.
 
-    Box i holds the cells low[i] .. high[i]; its number is written. `next_slot` of a node counts up.
+    Box i covers the cells low[i] .. high[i]. `next_slot` of a node is advanced by each box.
     """
     stack = np.empty((128, 3), np.int64)
     writing = len(out) > 0
@@ -93,10 +93,10 @@ def _tree(axis: Axis) -> AxisTree | None:
     nodes = _grow(cells, split, left, right)
     shape = cells, split[:nodes], left[:nodes], right[:nodes]
     counts = np.zeros(nodes, np.int64)
-    _place(low, high, *shape, counts, np.empty(0, np.int32))
+    _list_boxes(low, high, *shape, counts, np.empty(0, np.int32))
     first = np.cumsum(counts) - counts
     places = np.empty(counts.sum(), np.int32)
-    _place(low, high, *shape, first.copy(), places)
+    _list_boxes(low, high, *shape, first.copy(), places)
     filled = counts > 0
     root = np.where(filled, np.cumsum(filled) - 1, -1)
     level = np.zeros(filled.sum(), np.uint8)

@@ -5,7 +5,7 @@ Only boxes that meet must keep the order of their scores; the others may lie whe
 each hides what it lies on, and those of which it hides something must come before it. Every box
 leaves at most two visible pieces more than there were, so there are at most 3n such pairs, found in
 n log n. `arranged` takes, of the boxes that nothing must come before any more, the one that begins
-first. For the k best at most 2k pages of a level are opened.
+first. For the top k at most 2k pages of a level are opened.
 
 The line is that of cells between bounds (`kernels.grid`): ranges are closed, so boxes that touch do
 meet. Ties of scores go by arrival; without a total order 3n wouldn't hold.

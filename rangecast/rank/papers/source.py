@@ -88,7 +88,7 @@ class Pages(NamedTuple):
 
 
 class AxisTree(NamedTuple):
-    """One attribute."""
+    """Tree of one attribute: its nodes, root, pages and hulls."""
 
     nodes: Nodes
     root: AnyArray

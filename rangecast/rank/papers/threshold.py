@@ -126,7 +126,7 @@ def _round(
 
     Returns how far `rows` is filled, and whether some walk goes on.
     """
-    some = False
+    has_more = False
     for axis in range(len(point)):
         if not seen.going[axis]:
             continue
@@ -135,7 +135,7 @@ def _round(
             seen.going[axis] = 0
             seen.heads[axis] = 0.0
             continue
-        some = True
+        has_more = True
         seen.heads[axis] = worth(walks.source, axis, box)
         row = walks.source.owner[box]
         seen.rows[axis] = row
@@ -143,7 +143,7 @@ def _round(
             seen.marks[row] = event
             rows[filled] = row
             filled += 1
-    return filled, some
+    return filled, has_more
 
 
 @jit

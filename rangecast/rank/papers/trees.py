@@ -79,7 +79,7 @@ class Trees:
         return Work.of(counters)
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event."""
+        """Return the top k of each event."""
         events = checked(points, self.boxes.dimensions, k)
         if self._lookup is None:
             return self._exact(events, events, k, liveness, self._shape)
@@ -94,7 +94,7 @@ class Trees:
         return Best(rows, scores, counts, Work.of(counters))
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of events that are spans, (events, d) from lo to hi, both included.
+        """Return the top k of events that are spans, (events, d) from lo to hi, both included.
 
         span   `overlap`: a subscription must meet the span; `contain`: hold all of it.
         """

@@ -28,7 +28,7 @@ from rangecast.rank.result import Best, Work, check_k, new_best
 RowFactors = Callable[[int, I32], npt.ArrayLike]
 """(event, rows) -> factors of the scores of these rows for this event."""
 Search = Callable[[I64, int], Best]
-"""(events, k) -> the k best of these events by their own scores."""
+"""(events, k) -> the top k of these events by their own scores."""
 _MORE = 4
 """Growth of the search from one round to the next."""
 
@@ -59,7 +59,7 @@ def best_adjusted(
     bounds: tuple[float, float],
     arrival: I64 | None = None,
 ) -> Best:
-    """Return the k best by score times factor.
+    """Return the top k by score times factor.
 
     bounds    minimum and maximum of a factor
     arrival   of each row, which ties go by; `None`: by row
@@ -78,22 +78,22 @@ def best_adjusted(
         work = work.plus(answers.work)
         unfinished = []
         for index, event in enumerate(todo.tolist()):
-            some, raw = answers.of(index)
-            times = _checked_factors(factor(event, some), len(some), least, most)
+            ranked, raw = answers.of(index)
+            times = _checked_factors(factor(event, ranked), len(ranked), least, most)
             products = raw * times + 0.0  # a negative score times 0 is 0, not -0.0
-            order = np.lexsort((some if arrival is None else arrival[some], -products))[:k]
-            if len(some) == ask:  # there may be more
+            order = np.lexsort((ranked if arrival is None else arrival[ranked], -products))[:k]
+            if len(ranked) == ask:  # there may be more
                 limit = raw[-1] * (most if raw[-1] >= 0 else least)
                 if not (len(order) == k and products[order[-1]] > limit):
                     unfinished.append(event)
                     continue
-            best[event] = some[order], products[order]
+            best[event] = ranked[order], products[order]
         todo, ask = np.array(unfinished, np.int64), _MORE * ask
-    widest = max((len(some) for some, _ in best.values()), default=0)
+    widest = max((len(ranked) for ranked, _ in best.values()), default=0)
     rows, scores, counts = new_best(events, widest)
-    for event, (some, products) in best.items():
-        counts[event] = len(some)
-        rows[event, : len(some)], scores[event, : len(some)] = some, products
+    for event, (ranked, products) in best.items():
+        counts[event] = len(ranked)
+        rows[event, : len(ranked)], scores[event, : len(ranked)] = ranked, products
     return Best(rows, scores, counts, work)
 
 

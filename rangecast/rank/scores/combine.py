@@ -24,7 +24,7 @@ SUM, MIN, LARGEST, PRODUCT = range(4)
 
 
 def check_combine(combine: str, *, relaxed: bool) -> None:
-    """Reject what is no combination, and any but the sum in exact ranking, which has no weights."""
+    """Reject unknown combinations, and any but the sum in exact ranking, which has no weights."""
     flag("relaxed", relaxed)
     if combine not in COMBINATIONS:
         raise UsageError(f"no combination {combine!r}: {choices_hint(combine, COMBINATIONS)}")

@@ -39,8 +39,8 @@ class Factors(NamedTuple):
         """Return the factors of an event and some rows; the number is inf if it has none."""
         factors = np.ones(len(rows))
         if np.isfinite(number):
-            some = slice(self.offsets[int(number)], self.offsets[int(number) + 1])
-            mine, values = self.rows[some], self.values[some]
+            piece = slice(self.offsets[int(number)], self.offsets[int(number) + 1])
+            mine, values = self.rows[piece], self.values[piece]
             if len(mine):
                 at = np.minimum(np.searchsorted(mine, rows), len(mine) - 1)
                 factors = np.where(mine[at] == rows, values[at], 1.0)

@@ -19,7 +19,7 @@ from rangecast.rank.slabs.exact import search_exact
 from rangecast.rank.slabs.relaxed import search_relaxed
 
 _PIECE = 512
-"""Events that are searched for before what was found is merged."""
+"""Events that are searched for before the results are merged."""
 _MAX_FOUND = 1 << 20
 """Rows of all of these events, unless one alone has more."""
 
@@ -97,8 +97,8 @@ def add_exact(
     for first in range(0, events if k else 0, max(1, len(room.counts))):
         last = min(first + len(room.counts), events)
         _set_floors(rows, scores, counts, first, last, earliest, arrival, room.floors)
-        some = last - first
-        out = room.rows[:some], room.scores[:some], room.counts[:some]
+        size = last - first
+        out = room.rows[:size], room.scores[:size], room.counts[:size]
         query = table, above[first:last], below[first:last], is_span, set_rows, died, edit
         search_exact(*query, dead_bits, room.floors, *out, counters)
         into = rows[first:last], scores[first:last], counts[first:last]
@@ -153,8 +153,8 @@ def add_relaxed(
     for first in range(0, events if k else 0, max(1, len(room.counts))):
         last = min(first + len(room.counts), events)
         _set_floors(rows, scores, counts, first, last, earliest, arrival, room.floors)
-        some = last - first
-        out = room.rows[:some], room.scores[:some], room.counts[:some]
+        size = last - first
+        out = room.rows[:size], room.scores[:size], room.counts[:size]
         liveness = set_rows, died, edit, dead_bits
         query = table, combine, tolerances, points[first:last]
         search_relaxed(*query, *liveness, room.floors, *out, counters)

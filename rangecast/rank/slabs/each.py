@@ -43,9 +43,9 @@ class Room(NamedTuple):
     doubtful: Any
     """64 * place in `left` + box"""
     left: Any
-    """Blocks that are left,"""
+    """Remaining blocks."""
     masks: Any
-    """and which of their boxes."""
+    """Bitmaps of the remaining boxes of each block in `left`."""
     ranks: Any
     """A bit for each rank of the band; all are 0 between searches."""
 
@@ -112,7 +112,7 @@ def _slot_shares(
 
 
 @jit
-def _sharing(
+def _ambiguous_boxes(
     codes: Any,
     attributes: Any,
     rough: Any,
@@ -122,16 +122,16 @@ def _sharing(
     below: Any,
     event: int,
 ) -> np.uint64:
-    """Return which of 64 boxes have a bound inside a slab that the event is in."""
-    doubt = np.uint64(0)
+    """Return a bitmap of the 64 boxes: those that share a slab with the event and are in doubt."""
+    ambiguous = np.uint64(0)
     slot = begin
     while slot + 2 <= end:
-        doubt |= _slot_shares(codes, attributes, rough, slot, above, below, event)
-        doubt |= _slot_shares(codes, attributes, rough, slot + 1, above, below, event)
+        ambiguous |= _slot_shares(codes, attributes, rough, slot, above, below, event)
+        ambiguous |= _slot_shares(codes, attributes, rough, slot + 1, above, below, event)
         slot += 2
     if slot < end:
-        doubt |= _slot_shares(codes, attributes, rough, slot, above, below, event)
-    return doubt
+        ambiguous |= _slot_shares(codes, attributes, rough, slot, above, below, event)
+    return ambiguous
 
 
 @jit
@@ -195,7 +195,7 @@ def _search_band(
         words += end - begin
         mask = _meeting(view.codes, view.attributes, begin, end, above, below, event)
         if mask:
-            doubt = mask & _sharing(
+            doubt = mask & _ambiguous_boxes(
                 view.codes, view.attributes, view.rough, begin, end, above, below, event
             )
             room.left[used], room.masks[used] = block, mask

@@ -1,4 +1,4 @@
-"""Exact ranking in `slabs`: the k best that match an event on all attributes.
+"""Exact ranking in `slabs`: the top k that match an event on all attributes.
 
 With a single attribute most events have their k in a list (`lists`). The others are searched for
 one by one (`each`) if they are few, together if they are many (`together`).
@@ -158,11 +158,11 @@ def _look_up(
     values, cells = pointer(points, 0), pointer(left, 0)
     todo = ZERO
     for first in range(0, len(points), _AHEAD):
-        some = min(_AHEAD, len(points) - first)
+        size = min(_AHEAD, len(points) - first)
         is_floored = floors[first] > -np.inf
-        mine = pointer(values, first), some, k, is_floored, pointer(cells, first)
+        mine = pointer(values, first), size, k, is_floored, pointer(cells, first)
         _find_lists(view.lists, *mine)
-        for e in range(first, first + some):
+        for e in range(first, first + size):
             cell = cells[e]
             hits, looked, tested = _from_list(
                 view, cell, values[e], floors[e], k, rows, scores, e * k
@@ -289,19 +289,19 @@ def search_exact(
     )
     longs, words = np.empty(EACH_LONGS, np.int64), np.zeros(EACH_WORDS, np.uint64)
     for first in range(0, todo, size):
-        some = left[first : min(first + size, todo)]
-        for i in range(len(some)):
-            room.floors[i] = floors[some[i]]
+        piece = left[first : min(first + size, todo)]
+        for i in range(len(piece)):
+            room.floors[i] = floors[piece[i]]
             for j in range(d):
-                room.ends[0, i * d + j] = above[some[i], j]
+                room.ends[0, i * d + j] = above[piece[i], j]
                 if is_span:
-                    room.ends[1, i * d + j] = below[some[i], j]
-        visited, tested = _search(view, is_span, len(some), k, room, longs, words)
+                    room.ends[1, i * d + j] = below[piece[i], j]
+        visited, tested = _search(view, is_span, len(piece), k, room, longs, words)
         counters[WORDS] += visited
         counters[TESTED] += tested
         ranks = pointer(room.ranks, 0)
-        for i in range(len(some)):
-            e = some[i]
+        for i in range(len(piece)):
+            e = piece[i]
             counts[e] = room.counts[i]
             for at in range(room.counts[i]):
                 rank = ranks[i * (k + 1) + at]

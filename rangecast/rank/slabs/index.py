@@ -1,4 +1,4 @@
-"""Score-ordered slabs: the k best in any number of dimensions, without a structure an attribute.
+"""Score-ordered slabs: the top k in any number of dimensions, without a structure an attribute.
 
 The idea. Boxes lie best first, in blocks of 64, their bounds as codes of a byte. A block is
 compared with an event in two instructions an attribute; the bits that are left are its matches, and
@@ -78,14 +78,14 @@ class Slabs:
         return self.layout.memory
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event."""
+        """Return the top k of each event."""
         if self.relaxed:
             return self.best_near(points, k, NO_TOLERANCES, liveness=liveness)
         events = checked(points, self.dimensions, k)
         return self._exact(events, events, k, liveness, is_span=False)
 
     def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event in relaxed ranking, with a tolerance per attribute."""
+        """Return the top k of each event in relaxed ranking, with a tolerance per attribute."""
         assert self.relaxed
         events = checked(points, self.dimensions, k)
         search = search_relaxed_one if len(events) == 1 else search_relaxed
@@ -97,7 +97,7 @@ class Slabs:
         return Best(rows, scores, counts, Work.of(counters))
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of events that are spans, (events, d) from lo to hi, both included.
+        """Return the top k of events that are spans, (events, d) from lo to hi, both included.
 
         span   `overlap`: a subscription must meet the span; `contain`: hold all of it.
         """

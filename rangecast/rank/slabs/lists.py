@@ -180,12 +180,15 @@ class _Cells(NamedTuple):
     """(cells + 1,)"""
     ranks: I32
 
-    def final(self, which: Bool, length: int) -> _Cells:
+    def truncated(self, selected: Bool, length: int) -> _Cells:
         """Return some of them, with the best boxes of each, which will be its list."""
-        starts, counts = self.first[:-1][which], np.minimum(np.diff(self.first)[which], length)
+        starts, counts = (
+            self.first[:-1][selected],
+            np.minimum(np.diff(self.first)[selected], length),
+        )
         first = offsets_of(counts)
         at = np.arange(first[-1]) + np.repeat(starts - first[:-1], counts)
-        return _Cells(self.limits[which], first, self.ranks[at])
+        return _Cells(self.limits[selected], first, self.ranks[at])
 
 
 def no_lists() -> Lists:
@@ -216,7 +219,7 @@ def lists_of(lo: F64, hi: F64, owner: I32, worth: F64, fineness: CellResolution)
             is_cut = is_full & (doubts > doubtful)
         if count + is_cut.sum() > most or level == _LEVELS - 1:
             is_cut[:] = False
-        final.append(cells.final(~is_cut, length))
+        final.append(cells.truncated(~is_cut, length))
         if not is_cut.any():
             break
         count += is_cut.sum()
@@ -231,9 +234,9 @@ def lists_of(lo: F64, hi: F64, owner: I32, worth: F64, fineness: CellResolution)
 def _written(
     final: list[_Cells], length: int, lo: F64, hi: F64, past: F64, owner: I32, worth: F64
 ) -> Lists:
-    limits = np.concatenate([some.limits for some in final])
-    first = offsets_of(np.concatenate([np.diff(some.first) for some in final]))
-    ranks = np.concatenate([some.ranks for some in final])
+    limits = np.concatenate([lists.limits for lists in final])
+    first = offsets_of(np.concatenate([np.diff(lists.first) for lists in final]))
+    ranks = np.concatenate([lists.ranks for lists in final])
     order = np.argsort(limits[:, 0])
     cells, rows = np.empty(len(order) * CELL, np.int64), np.empty(len(ranks), np.int32)
     scores, bounds = np.empty(len(ranks)), np.empty(2 * len(ranks))

@@ -41,8 +41,8 @@ class TermPointers(NamedTuple):
 class LayoutPointers(NamedTuple):
     """Pointers to the arrays of a `Layout`, by the same names, and what they say by their lengths.
 
-    What is needed for a box or an event is in parts of its own: a function that isn't inlined is
-    given each pointer separately, which costs more than the function itself.
+    The pointers needed per box and per event are grouped separately: a function that isn't inlined
+    is given each pointer separately, which costs more than the function itself.
     """
 
     edges: Any
@@ -138,7 +138,7 @@ class QueryPointers(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Pointers to what was found of each event so far."""
+    """Pointers to the results of each event so far."""
 
     ranks: Any
     """(events, k + 1): what comes after k may be written there, so that nothing need be query."""

@@ -1,4 +1,4 @@
-"""Relaxed ranking in `slabs`: the k best by the weights of the attributes that match.
+"""Relaxed ranking in `slabs`: the top k by the weights of the attributes that match.
 
 Boxes lie by the most that they can get. So when the k-th best so far has more than the first box of
 the next block can get, the search is over; as much isn't enough, as that box may have arrived
@@ -110,7 +110,7 @@ def _search(
     while block < view.last_block and not (
         view.worth[block * BLOCK] < (scores[k - 1] if filled == k else floor)
     ):
-        some = np.uint64(0)
+        candidates = np.uint64(0)
         for i in range(BLOCK):
             totals[i] = initial_value(combine)
         begin, end = view.first_slot[block], view.first_slot[block + 1]
@@ -120,7 +120,7 @@ def _search(
             rough, code, value = view.rough[axis], codes[axis], points[axis]
             mask, boxes = _held(terms, d, block, view.codes, at, rough, axis, code, value)
             tested += boxes
-            some |= mask
+            candidates |= mask
             held = mask
             while mask:
                 i = lowest_bit(mask)
@@ -135,10 +135,10 @@ def _search(
                 if near:
                     tested += bits_set(near)
                     width = tolerances[axis]
-                    some |= _add_near(view, combine, block, near, axis, width, value, totals)
-        while some:
-            i = lowest_bit(some)
-            some &= some - np.uint64(1)
+                    candidates |= _add_near(view, combine, block, near, axis, width, value, totals)
+        while candidates:
+            i = lowest_bit(candidates)
+            candidates &= candidates - np.uint64(1)
             row = view.owner[block * BLOCK + i]
             if totals[i] < (scores[k - 1] if filled == k else floor):
                 continue
@@ -166,10 +166,9 @@ def _search_all(
     floors: F64,
     counters: I64,
 ) -> None:
-    """Write the best of each event; `codes` and `totals` are room for one.
+    """Write the top k of each event; `codes` and `totals` are scratch buffers for one event.
 
-    The codes are those of the values and, with tolerances, of the least and the largest values that
-    are near them.
+    The codes are those of the values and, with tolerances, of both ends of each tolerance interval.
     """
     d = view.d
     its_codes, sums = pointer(codes, 0), pointer(totals, 0)

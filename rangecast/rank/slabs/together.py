@@ -38,16 +38,16 @@ _TABLE = 16
 _HITS = 4
 """Matches whose extra cost together equals comparing one event with a block."""
 _PIECE = 64
-"""Boxes that are compared before what was found is read."""
+"""Boxes that are compared before the results are read."""
 TOGETHER = 16 * LANES
-"""Events that move together: what is written of them stays near the processor."""
+"""Events processed together: their output stays in the cache."""
 _RECORDS = (_PIECE + 1) * LANE_WORDS
 LONGS = TOGETHER + BAND + _RECORDS + _PIECE * LANES + 4
 MASKS = LANE_WORDS + _RECORDS
 
 
 class Lanes(NamedTuple):
-    """Pointers to what is needed to compare a band with LANES events."""
+    """Pointers to the arrays for comparing a band with LANES events."""
 
     above: Any
     below: Any

@@ -79,7 +79,7 @@ class SpaceIndex:
             self._rebuild_index()
             return
         put: list[Version] = []
-        last: dict[int, int | None] = {}  # by number: the place of what is put, `None`: it is gone
+        last: dict[int, int | None] = {}  # by number: index in `put`; `None`: removed
         for change in changes:
             if change.gone is not None:
                 last[change.gone.number] = None

@@ -43,8 +43,8 @@ def cover_commands(
     index, k    as `rangecast.cover.CoverSet` takes them
     by          a column: each of its values has a set of its own. It comes first in the result
 
-    `exposed` is what is sent because its coverer leaves or shrinks. A command that can't be done
-    fails the job.
+    `exposed`: whether a message is sent because its coverer left or shrank. A command that can't be
+    done fails the job.
     """
     CoverSet(space, index=index, k=k)  # rejects wrong options here, and compiles
 

@@ -185,8 +185,8 @@ def _cut(rows: DataFrame, dimensions: int, most: int) -> CurvePartition:
     """Cut space by a sample of the subscriptions, with their corners for events."""
     count = rows.count()
     scale = max(1.0, count / SAMPLE)
-    some = rows if scale == 1.0 else rows.sample(fraction=1 / scale, seed=1)
-    sample = boxes_of_table(some.toArrow(), dimensions)
+    sampled = rows if scale == 1.0 else rows.sample(fraction=1 / scale, seed=1)
+    sample = boxes_of_table(sampled.toArrow(), dimensions)
     corners = sample.lo[sample.box_offsets[:-1]]
     # As many partitions as those at home need. More of them would make visits, not groups, smaller.
     wanted = max(_tasks(rows), count // most + 1)
@@ -212,9 +212,9 @@ def _placed(
             # A row may go to every group: no batch is larger than this allows.
             size = max(1, batch.num_rows * _BATCH // (cut.groups * max(1, batch.nbytes)))
             for begin in range(0, batch.num_rows, size):
-                some = batch.slice(begin, size)
-                groups, taken = place(some)
-                columns = [some.column(name).take(pa.array(taken)) for name in _ROW]
+                piece = batch.slice(begin, size)
+                groups, taken = place(piece)
+                columns = [piece.column(name).take(pa.array(taken)) for name in _ROW]
                 columns = [pa.array(groups.astype(np.int32)), *columns]
                 yield pa.record_batch(columns, ["group", *_ROW])
 
@@ -309,7 +309,7 @@ def _pieces(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[tuple[int,
     for batch in batches:
         for run in runs(batch):
             own = run.column("group")[0].as_py(), run.column("kind")[0].as_py()
-            for some, size in _slices(run, most):
+            for piece, size in _slices(run, most):
                 full = own[1] == _VISIT and boxes + size > most
                 if rows and (own != last or full):
                     yield last[1], _concatenate(rows)
@@ -317,7 +317,7 @@ def _pieces(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[tuple[int,
                 if own[0] != last[0]:
                     yield _END, None
                 last, boxes = own, boxes + size
-                rows.append(some)
+                rows.append(piece)
     if rows:
         yield last[1], _concatenate(rows)
     yield _END, None

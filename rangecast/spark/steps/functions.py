@@ -41,8 +41,8 @@ from rangecast.rank.scores.tolerances import Tolerances, check_tolerances, encod
 from rangecast.spark.columns import (
     ERROR,
     ERROR_TYPE,
+    check_column_type,
     need_among,
-    need_fitting,
     need_types,
     reject_unknown_events,
 )
@@ -274,10 +274,10 @@ def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan
             return answers.columns["subscription"]
         return pa.StructArray.from_arrays([answers.columns[name] for name in columns], columns)
 
-    def found(arrays: tuple[pa.Array, ...]) -> Iterator[pa.Array]:
+    def answer_batch(arrays: tuple[pa.Array, ...]) -> Iterator[pa.Array]:
         space = shipped_space.open()
         for attribute, array in zip(space.valued, arrays, strict=True):
-            need_fitting(attribute.name, from_arrow_type(array.type), attribute)
+            check_column_type(attribute.name, from_arrow_type(array.type), attribute)
         batch = pa.record_batch(list(arrays), names)
         encoded = encode_batch(space, batch, None, _BY_NAME, nan=nan, raising=not with_errors)
         for lists, begin in _in_place(
@@ -294,13 +294,13 @@ def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan
 
         def match_id(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
             for column in columns:
-                yield from found((column,))
+                yield from answer_batch((column,))
 
         return arrow_udf(match_id, kind)
 
     def match_ids(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         for several in columns:
-            yield from found(several)
+            yield from answer_batch(several)
 
     return arrow_udf(match_ids, kind)
 

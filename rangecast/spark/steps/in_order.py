@@ -49,15 +49,20 @@ def answer_in_order(
                 yield from answer(sharded, batch, _encoded(batch, width, patterns), form)
 
         schema = sharded.schema
-        found = events.mapInArrow(answer_all, result_schema(form, schema))
-        found.sort("event").write.parquet(str(folder / "found"))
+        answered = events.mapInArrow(answer_all, result_schema(form, schema))
+        answered.sort("event").write.parquet(str(folder / "found"))
         for part in sorted((folder / "found").glob("part-*.parquet")):
             with pq.ParquetFile(part) as file:
                 for batch in file.iter_batches(_READ):
-                    lists = {one: batch.column(form.name(one)) for one in schema.names}
+                    lists = {
+                        column_name: batch.column(form.name(column_name))
+                        for column_name in schema.names
+                    }
                     counts = lists["subscription"].value_lengths()
                     places = pa.array(np.repeat(np.arange(len(counts)), counts))
-                    answers = {one: column.flatten() for one, column in lists.items()}
+                    answers = {
+                        column_name: column.flatten() for column_name, column in lists.items()
+                    }
                     yield {"event": batch.column("id").take(places), **answers}
 
 

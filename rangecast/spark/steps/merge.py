@@ -102,10 +102,10 @@ def _union(
     def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[Ranges] = []
         for batch in batches:
-            some = _union_of_batch(batch, grid, dimensions, max_ranges_per_subscription)
-            while parts and len(parts[-1]) <= len(some):
-                some = joined([parts.pop(), some])
-            parts.append(some)
+            union = _union_of_batch(batch, grid, dimensions, max_ranges_per_subscription)
+            while parts and len(parts[-1]) <= len(union):
+                union = joined([parts.pop(), union])
+            parts.append(union)
         starts, ends = _cut(joined(parts), shift)
         for begin in range(0, len(starts), _ROWS):
             block = slice(begin, begin + _ROWS)
@@ -158,8 +158,8 @@ def _scan(gap: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBa
     def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         carried = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
         for batch in batches:
-            some = Ranges(*(batch.column(i).to_numpy().astype(np.uint64) for i in (0, 1)))
-            merged = joined([carried, some], gap)
+            ranges = Ranges(*(batch.column(i).to_numpy().astype(np.uint64) for i in (0, 1)))
+            merged = joined([carried, ranges], gap)
             yield pa.record_batch(_columns(merged.starts[:-1], merged.ends[:-1]))
             carried = Ranges(merged.starts[-1:], merged.ends[-1:])
         yield pa.record_batch(_columns(*carried))

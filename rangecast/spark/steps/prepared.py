@@ -96,10 +96,10 @@ class Prepared:
         points = None
         if events is not None:
             named = need_attributes(events, self.space, PLAIN, allow_missing=allow_missing)
-            some = events.select([events[f"`{name}`"] for name in named]).limit(sample).toArrow()
+            sampled = events.select([events[f"`{name}`"] for name in named]).limit(sample).toArrow()
             points = np.zeros((0, len(self.space)))
             with TEXTS.batch() as keep_texts:
-                for batch in some.to_batches():
+                for batch in sampled.to_batches():
                     rows = Rows("events", Batch.of(batch), CollectedRows())
                     encoded = PLAIN.points_of(self.space, rows, "missing")
                     points = np.concatenate([points, encoded[rows.good]])
@@ -218,20 +218,20 @@ def prepare_answers(
         )
     with (
         job_name(session, "prepare subscriptions"),
-        _kept(subscriptions, space, max_worker_memory // 4, rejected) as (given, known),
+        _kept(subscriptions, space, max_worker_memory // 4, rejected) as (source, known),
     ):
-        size = SetSize.of_boxes(given) if isinstance(given, Boxes) else given.size()
+        size = SetSize.of_boxes(source) if isinstance(source, Boxes) else source.size()
         wanted = shards_wanted(size, max_worker_memory)
         make = in_space(make, known)
         if wanted == 1:
-            boxes = gathered(given, rejected)
+            boxes = gathered(source, rejected)
             empty = _empty(make, boxes.ids.type, len(known))
             shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
-        elif isinstance(given, Boxes):
-            empty = _empty(make, given.ids.type, len(known))
-            shards = build_shards_of_boxes(session, given, make, wanted)
+        elif isinstance(source, Boxes):
+            empty = _empty(make, source.ids.type, len(known))
+            shards = build_shards_of_boxes(session, source, make, wanted)
         else:
-            with given.usable(size.errors, rejected) as kept:
+            with source.usable(size.errors, rejected) as kept:
                 empty = _empty(make, arrow_ids(kept.rows.schema["id"].dataType), len(known))
                 shards = build_shards(session, kept, make, size, wanted)
     width = len(known) if width is None else width
@@ -282,18 +282,18 @@ def _kept(
     yield replace(boxes, ids=as_spark_ids(boxes.ids)), known
 
 
-def gathered(given: KeptSet | Boxes, rejected: RejectedRows | None = None) -> Boxes:
+def gathered(source: KeptSet | Boxes, rejected: RejectedRows | None = None) -> Boxes:
     """Return subscriptions on the driver, with ids of a type that Spark supports."""
-    if isinstance(given, Boxes):
-        return given
-    boxes = given.gather(rejected)
+    if isinstance(source, Boxes):
+        return source
+    boxes = source.gather(rejected)
     return replace(boxes, ids=as_spark_ids(boxes.ids))
 
 
 def gathered_set(subscriptions: DataFrame, space: Space) -> tuple[Boxes, Space]:
     """Return the subscriptions of a DataFrame on the driver, and the space with their words."""
-    with _kept(subscriptions, space, MAX_WORKER_MEMORY // 4) as (given, known):
-        return gathered(given), known
+    with _kept(subscriptions, space, MAX_WORKER_MEMORY // 4) as (source, known):
+        return gathered(source), known
 
 
 def loaded(subscriptions: Boxes | str | Path, space: Space) -> tuple[Boxes, Space]:

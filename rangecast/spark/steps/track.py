@@ -108,9 +108,9 @@ def only_timestamp(space: Space, given: str | None) -> str:
     """Return the timestamp that orders events: the one that is given, or the only one."""
     known = [attribute.name for attribute in space if isinstance(attribute, Timestamp)]
     if given is None and len(known) != 1:
-        found = f"{len(known)}: {', '.join(known)}" if known else "none"
+        available = f"{len(known)}: {', '.join(known)}" if known else "none"
         raise UsageError(
-            f"tracks require a timestamp; the space has {found}\n  hint: name it with time="
+            f"tracks require a timestamp; the space has {available}\n  hint: name it with time="
         )
     return known[0] if given is None else given
 
@@ -219,14 +219,14 @@ def track(
     engine, shipped_space = ship(session, engine_of(boxes, known)), ship(session, known)
     frame = query.answer(TimedQuery(shipped_space, known.axis(settings.time)))
     schema = track_schema(frame.schema, settings, boxes.ids.type)
-    found = track_frame(frame, engine, settings, schema, nan=nan, buckets=buckets)
+    tracked = track_frame(frame, engine, settings, schema, nan=nan, buckets=buckets)
 
     def release() -> None:
         engine.release()
         shipped_space.release()
 
-    release_with_frame(found, release, engine.size)
-    return found
+    release_with_frame(tracked, release, engine.size)
+    return tracked
 
 
 def whole_set(subscriptions: Subscriptions, space: Space) -> tuple[Boxes, Space]:
@@ -353,7 +353,7 @@ def table_of(
     closing   whether open digests are delivered, whatever their time
     """
     if notifier is not None:
-        due = [one for part in parts for one in notifier.take(part)]
+        due = [notification for part in parts for notification in notifier.take(part)]
         due += [] if moment is None else notifier.advance(moment)
         due += notifier.close() if closing else []
         return notifications_table(due).cast(schema)

@@ -257,8 +257,8 @@ class BatchRunner:
             written = collected(reports, targets, f"rangecast {step.name}")
             part.counts = written.counts
             part.commits = [
-                sink.written(target, some, batch)
-                for sink, target, some in zip(files, targets, written.files, strict=True)
+                sink.written(target, written_files, batch)
+                for sink, target, written_files in zip(files, targets, written.files, strict=True)
             ]
         part.rest = [one for one in sinks if one not in files]
         if part.rest:

@@ -8,8 +8,8 @@
     )
 
 Spark cuts the stream into batches, numbers them and repeats the last one after a crash; `batch`
-has what is done with a batch. Stop it anywhere, any way, and start it again with the same
-checkpoint: nothing is lost and, in sinks that promise it, nothing is there twice.
+processes a batch. Stop it anywhere, any way, and start it again with the same checkpoint: nothing
+is lost and, in sinks that promise it, nothing is there twice.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _started(
     def unread() -> int | None:
         return unread_events(started[0].lastProgress) if started else None
 
-    def each(batch: DataFrame, number: int, stream: str | None = None) -> None:
+    def process_batch(batch: DataFrame, number: int, stream: str | None = None) -> None:
         if stream is None:
             stream = str(batch.sparkSession.sparkContext.getLocalProperty(_STREAM_ID))
         try:
@@ -199,9 +199,9 @@ def _started(
         writer = writer.queryName(flow.name)
     writer = writer.option("checkpointLocation", flow.checkpoint)
     if is_connect(session):
-        started.append(ClientQuery(writer, session, each))
+        started.append(ClientQuery(writer, session, process_batch))
     else:
-        started.append(writer.foreachBatch(each).start())
+        started.append(writer.foreachBatch(process_batch).start())
     return started[0]
 
 

@@ -57,7 +57,7 @@ def merged_rows(merged: MergedSet, name: str) -> SetRows:
             "  hint: use at most 63 bits in all: fewer attributes, or fewer bits"
         )
     columns = {"start": ranges.starts, "end": ranges.ends}
-    table = pa.table({key: pa.array(some.astype(np.int64)) for key, some in columns.items()})
+    table = pa.table({key: pa.array(values.astype(np.int64)) for key, values in columns.items()})
     return SetRows(table, version, len(summary), time.perf_counter() - began)
 
 

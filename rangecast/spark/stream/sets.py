@@ -95,7 +95,7 @@ class VersionedSet:
         return self.versions.latest()
 
     def pin(self, stream: str, batch: int) -> int:
-        """Return the version that answers a batch: the newest, and the same if asked again."""
+        """Return the version pinned to a batch: the newest at first, the same one on a retry."""
         return self.versions.pin(stream, batch)
 
     def at(self, version: int) -> LayeredSet:

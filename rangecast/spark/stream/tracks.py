@@ -140,9 +140,9 @@ class TrackStep(AnswerStep):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep or self.filters:
-            given = "keep" if self.keep else "filters"
+            option = "keep" if self.keep else "filters"
             raise UsageError(
-                f"step {self.name!r}: a step of type track doesn't support {given}\n"
+                f"step {self.name!r}: a step of type track doesn't support {option}\n"
                 "  hint: join its transitions with the events; it also needs events outside"
             )
         self._track = TrackSettings(
@@ -196,12 +196,12 @@ class TrackStep(AnswerStep):
         good = frame.filter(is_good())
         if batch.stream.startswith(BATCH_JOB):
             how: dict[str, Any] = {"nan": self._nan, "buckets": self.buckets}
-            found = track_frame(good, set_.engine, self._track, schema, **how)
+            tracked = track_frame(good, set_.engine, self._track, schema, **how)
         else:
-            found = self._tracked(good, batch, set_, schema)
+            tracked = self._tracked(good, batch, set_, schema)
         errors = frame.schema["error"].dataType
         bad = frame.filter(~is_good()).select(*_nulls(schema), "error")
-        return found.withColumn("error", F.lit(None).cast(errors)).unionByName(bad)
+        return tracked.withColumn("error", F.lit(None).cast(errors)).unionByName(bad)
 
     def _held(self, session: SparkSession, version: int) -> _SetVersion:
         """Return a version of the set, shipped to the workers."""
@@ -291,14 +291,14 @@ class TrackStep(AnswerStep):
             self._nan,
         )
 
-        def play(events: pa.Table) -> pa.Table:
-            return turn.play(events)
+        def feed(events: pa.Table) -> pa.Table:
+            return turn.feed(events)
 
         # A row for each bucket, so that edits and time reach those without events, too.
         number = F.col("id").cast("int").alias(BUCKET)
         everywhere = session.range(count).select(*_nulls(good.schema), number)
         dealt = good.withColumn(BUCKET, bucket_of(self.key, count)).unionByName(everywhere)
-        done = sorted(dealt.groupBy(BUCKET).applyInArrow(play, _REPORT).collect())
+        done = sorted(dealt.groupBy(BUCKET).applyInArrow(feed, _REPORT).collect())
         state = _State(
             batch.stream,
             batch.number,
@@ -306,8 +306,8 @@ class TrackStep(AnswerStep):
             self.key,
             self._track.time,
             newest,
-            [one.name for one in done],
-            [one.rows for one in done],
+            [task.name for task in done],
+            [task.rows for task in done],
         )
         write_whole(folder / _STATE, json.dumps(state._asdict()).encode())
         _remove_others(folder, state)
@@ -315,17 +315,17 @@ class TrackStep(AnswerStep):
 
 
 def _nulls(schema: StructType) -> list[Column]:
-    return [F.lit(None).cast(one.dataType).alias(one.name) for one in schema]
+    return [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
 
 
 @dataclass(frozen=True)
 class _BatchTask:
-    """A batch, as the workers need it."""
+    """Task of one batch, shipped to the workers."""
 
     folder: str
     batch: int
     trackers: Sequence[str]
-    """Those of the batch before, by bucket."""
+    """Tracker files of the previous batch, by bucket."""
     engine: ShippedObject
     settings: TrackSettings
     edited: frozenset[Id]
@@ -334,7 +334,7 @@ class _BatchTask:
     schema: pa.Schema
     nan: str
 
-    def play(self, events: pa.Table) -> pa.Table:
+    def feed(self, events: pa.Table) -> pa.Table:
         """Feed its events to the tracker of a bucket; write the tracker and the transitions."""
         bucket = events[BUCKET][0].as_py()
         tracker = self.settings.tracker(self.engine.open())
@@ -342,22 +342,22 @@ class _BatchTask:
             saved = load_tracker(f"{self.folder}/{self.trackers[bucket]}")
             saved = saved._replace(settings=tracker.saved().settings)
             tracker = Tracker.restored(saved, tracker.engine, self.edited)
-        there = events.filter(pc.is_valid(events["event"]))
-        none = pa.array([], pa.large_string()), np.zeros((0, len(tracker.engine.space)))
-        parts = [tracker.update_points(*none, pa.array([], pa.int64()))]  # takes edits
-        parts += [take(tracker, some, self.nan) for some in chunks_of(there)]
+        valid = events.filter(pc.is_valid(events["event"]))
+        empty = pa.array([], pa.large_string()), np.zeros((0, len(tracker.engine.space)))
+        parts = [tracker.update_points(*empty, pa.array([], pa.int64()))]  # takes edits
+        parts += [take(tracker, chunk, self.nan) for chunk in chunks_of(valid)]
         moment = None if self.moment is None else moment_of(self.moment)
         if moment is not None and self.settings.lateness is not None:
             parts.append(tracker.advance(moment))
         name = f"{self.batch:09}-{bucket:05}-{uuid4().hex}"
         notifier = self._notifier(bucket)
-        found = table_of(parts, self.schema, notifier, moment)
+        transitions = table_of(parts, self.schema, notifier, moment)
         if notifier is not None:
             notifier.save(f"{self.folder}/{name}.json")
         tracker.save(f"{self.folder}/{name}")
-        if found.num_rows:
-            pq.write_table(found, f"{self.folder}/{name}.parquet")
-        report = {"bucket": [bucket], "name": [name], "rows": [found.num_rows]}
+        if transitions.num_rows:
+            pq.write_table(transitions, f"{self.folder}/{name}.parquet")
+        report = {"bucket": [bucket], "name": [name], "rows": [transitions.num_rows]}
         return pa.table(report, arrow_schema(_REPORT))
 
     def _notifier(self, bucket: int) -> Notifier | None:
@@ -377,7 +377,7 @@ def _edited(old: tuple[Boxes, Space], new: tuple[Boxes, Space]) -> frozenset[Id]
         before, after = _bounds(old[0]), _bounds(new[0])
     else:  # the same words have other numbers
         before, after = _texts(*old), _texts(*new)
-    return frozenset(one for one, filter_ in before.items() if after.get(one, filter_) != filter_)
+    return frozenset(id_ for id_, filter_ in before.items() if after.get(id_, filter_) != filter_)
 
 
 def _bounds(boxes: Boxes) -> dict[Id, Any]:
@@ -390,7 +390,7 @@ def _bounds(boxes: Boxes) -> dict[Id, Any]:
 
 def _texts(boxes: Boxes, space: Space) -> dict[Id, Any]:
     engine = engine_of(boxes, space)
-    return {one: engine[one].filter for one in engine}
+    return {id_: engine[id_].filter for id_ in engine}
 
 
 def _remove_others(folder: Path, state: _State) -> None:

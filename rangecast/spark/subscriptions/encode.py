@@ -89,7 +89,7 @@ class EncodedSet(NamedTuple):
 def encode(subscriptions: DataFrame, space: Space, folder: Path | None = None) -> EncodedSet:
     """Return the subscriptions as boxes, and the space with every word that they mention.
 
-    folder   where packs are kept, if all workers and the driver see it
+    folder   for packs; only if all workers and the driver share it
     """
     raise_worker_errors(subscriptions.sparkSession)
     kind = id_kind(subscriptions, "id", "subscriptions")
@@ -125,11 +125,11 @@ def encode_here(
     check_columns("subscriptions", space, subscriptions.columns)
     parts, errors = [], []
     for batch in subscriptions.toArrow().to_batches():
-        found = CollectedRows()
-        part, good = _part(space, batch, kind, found, None)
+        collected = CollectedRows()
+        part, good = _part(space, batch, kind, collected, None)
         parts.append(part)
         if not good.all():
-            errors.append(pa.record_batch(_rejected(batch, good, part.ids.type, found)))
+            errors.append(pa.record_batch(_rejected(batch, good, part.ids.type, collected)))
     bad = rejected or RejectedRows()
     if errors:
         report_errors(pa.Table.from_batches(errors), bad)
@@ -205,14 +205,14 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> EncodedBoxes:
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 rows = np.arange(number * _SLICE, min((number + 1) * _SLICE, mapped.rows))
-                some = mapped.take(rows)
+                piece = mapped.take(rows)
                 yield pa.record_batch(
                     {
-                        "id": some.ids if whole else some.ids.cast(pa.string()),
+                        "id": piece.ids if whole else piece.ids.cast(pa.string()),
                         "seq": pa.array(rows.astype(np.float64)),
-                        "score": pa.array(some.scores),
-                        "weights": _weights(some.weights, len(rows)),
-                        "boxes": pack(some.lo, some.hi, np.diff(some.box_offsets)),
+                        "score": pa.array(piece.scores),
+                        "weights": _weights(piece.weights, len(rows)),
+                        "boxes": pack(piece.lo, piece.hi, np.diff(piece.box_offsets)),
                         "error": pa.nulls(len(rows), ERROR_TYPE),
                     }
                 )

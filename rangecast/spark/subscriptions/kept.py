@@ -27,10 +27,10 @@ from rangecast.spark.subscriptions.packs import Packs
 from rangecast.spark.worker_errors import raise_worker_errors
 
 _HEAP_SHARE, _RESULT_SHARE = 16, 4
-"""A set that the driver takes as it is may have this part of the JVM's heap and of the largest
-result: Spark estimates its bytes, for files as they are compressed."""
+"""Parts of the JVM's heap and of the largest result up to which the driver collects a set directly:
+Spark estimates its bytes, for files as they are compressed."""
 _PLAIN = ("number", "integer", "timestamp", "boolean")
-"""Attributes whose bounds are numbers by themselves."""
+"""Attribute types whose bounds are plain numbers, without words."""
 
 
 class SetSize(NamedTuple):

@@ -40,19 +40,19 @@ def pack(batches: Iterable[pa.RecordBatch], folder: Path | None) -> Iterator[pa.
         for batch in batches:
             size = max(1, batch.num_rows * _BYTES // max(_BYTES, batch.nbytes))
             for begin in range(0, batch.num_rows, size):
-                some = batch.slice(begin, size)
-                boxes, mentions = counts_of(some.column("boxes"))
-                missing = [some.column(name).null_count for name in ("seq", "error")]
-                given = (some.num_rows - one for one in missing)
-                other_bytes = sum(some.column(name).nbytes for name in ("id", "weights"))
-                counts = (some.num_rows, boxes, mentions, *given, other_bytes)
+                piece = batch.slice(begin, size)
+                boxes, mentions = counts_of(piece.column("boxes"))
+                missing = [piece.column(name).null_count for name in ("seq", "error")]
+                present = (piece.num_rows - one for one in missing)
+                other_bytes = sum(piece.column(name).nbytes for name in ("id", "weights"))
+                counts = (piece.num_rows, boxes, mentions, *present, other_bytes)
                 columns: dict[str, Any] = {
                     name: pa.array([count], pa.int64())
                     for name, count in zip(COUNTS, counts, strict=True)
                 }
-                for name, end in zip(("first", "last"), _ends(some.column("id")), strict=True):
+                for name, end in zip(("first", "last"), _ends(piece.column("id")), strict=True):
                     columns[name] = pa.array([end], pa.int64())
-                yield pa.record_batch({**columns, "data": [kept.keep(some)]})
+                yield pa.record_batch({**columns, "data": [kept.keep(piece)]})
 
 
 def _ends(ids: pa.Array) -> tuple[int | None, int | None]:
@@ -96,8 +96,8 @@ class Packs(NamedTuple):
         """Return the counts of all packs together, by their names."""
         if self.places is not None:
             return {name: pc.sum(self.places[name]).as_py() or 0 for name in COUNTS}
-        found = self.frame.select(*COUNTS).collect()
-        return {name: sum(row[name] for row in found) for name in COUNTS}
+        rows = self.frame.select(*COUNTS).collect()
+        return {name: sum(row[name] for row in rows) for name in COUNTS}
 
     def are_ids_apart(self) -> bool:
         """Whether all ids are known to differ.
@@ -147,8 +147,8 @@ class Packs(NamedTuple):
                 for rows in opened(batches):
                     yield pa.record_batch({"data": [kept.keep(_sampled(rows, fraction))]})
 
-        some = self.frame.select("data").mapInArrow(take_some, "data binary").toArrow()
-        return rows_of((value.as_buffer() for value in some["data"]), schema)
+        sampled = self.frame.select("data").mapInArrow(take_some, "data binary").toArrow()
+        return rows_of((value.as_buffer() for value in sampled["data"]), schema)
 
 
 def _sampled(rows: pa.Table, fraction: float) -> pa.Table:

@@ -227,7 +227,7 @@ class Notifier:
         return ConsumerOwner(consumer) in self._windows
 
     def take(self, transitions: Iterable[Transition]) -> list[Notification]:
-        """Process transitions, those of each object in order; return what is due by now."""
+        """Process transitions, in order per object; return the notifications due by now."""
         notifications: list[Notification] = []
         for transition in transitions:
             at, key = micros_of(transition.at), transition.key

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Residual
+from rangecast.model.filters.formatting import without_covers
 from rangecast.model.filters.regions import Box, Product, sparse
-from rangecast.model.filters.text import without_covers
 from rangecast.model.shapes.words import ShapeLiteral, literals_of
 from rangecast.model.space import Space
 

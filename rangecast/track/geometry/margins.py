@@ -17,9 +17,9 @@ from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.attributes.places import Place
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.formatting import text_of
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import Box
-from rangecast.model.filters.text import text_of
 from rangecast.model.shapes.exact.sphere import BAND, bounds_of_cap
 from rangecast.model.shapes.geometry import (
     MAX_CORNERS,

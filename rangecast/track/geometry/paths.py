@@ -146,8 +146,8 @@ def _cut_great_circles(ring: F64, path: F64) -> list[float]:
     normal = np.cross(a, b)
 
     def side(t: F64) -> tuple[F64, F64]:
-        places = path[:2] + t[:, None] * (path[2:] - path[:2])
-        vectors = unit_vectors(places)
+        positions = path[:2] + t[:, None] * (path[2:] - path[:2])
+        vectors = unit_vectors(positions)
         return (normal * vectors).sum(axis=1), vectors
 
     low, high = np.zeros(len(a)), np.ones(len(a))

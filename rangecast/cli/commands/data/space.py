@@ -50,7 +50,7 @@ def infer(
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run, check_new
     from rangecast.cli.shared.stdin import is_pipe
-    from rangecast.model.space import Space, commented
+    from rangecast.model.space import Space, inferred_line
 
     check_new(output, overwrite=overwrite)
     with Run.started(reads=[events], texts=[output], options=options) as run:
@@ -61,7 +61,7 @@ def infer(
         else:
             space.save(output, overwrite=overwrite)
         for name, guess in space.guesses.items():
-            run.say(commented(name, guess))
+            run.say(inferred_line(name, guess))
         left_out = len(space.guesses) - len(space)
         text = f"{counted(len(space), 'attribute')}, {counted(left_out, 'column')} left out"
         run.done(text, None, {"guesses": space.guesses, "output": str(output)})

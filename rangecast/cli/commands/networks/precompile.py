@@ -95,11 +95,11 @@ def precompile(
 
 def compile_for(verb: Verb) -> float:
     """Run a verb on a small example; return the seconds spent compiling."""
-    from rangecast.kernels.jit import noticing
+    from rangecast.kernels.jit import timing_compilation
     from rangecast.workloads import generate
 
     made = generate("market", seed=0, subscriptions=_SUBSCRIPTIONS, events=_EVENTS)
-    with noticing(lambda: None) as compiled:
+    with timing_compilation(lambda: None) as compiled:
         _EXAMPLES[verb](made)
     return compiled.seconds
 

@@ -82,7 +82,7 @@ def zones(
 
     Writes the average cost of an update: approach, messages, server_bytes, overlay and ip (bytes
     x links, without the last hop to subscribers), received (messages about changed objects) and
-    redundancy (received beyond what is needed, as a share).
+    redundancy (needless deliveries, as a share).
 
     \b
     Examples:

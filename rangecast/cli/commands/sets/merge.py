@@ -264,7 +264,7 @@ def _filters(boxes: Boxes, space: Space) -> pa.Table:
     """Return boxes as a table of subscriptions."""
     import pyarrow as pa
 
-    from rangecast.model.filters.text import text_of_bounds
+    from rangecast.model.filters.formatting import text_of_bounds
 
     texts = [
         text_of_bounds(space, boxes.lo[[row]], boxes.hi[[row]]) for row in range(len(boxes.lo))
@@ -306,7 +306,7 @@ def _verdict(recommendation: Recommendation, *, has_more: bool) -> str:
     passing = "sample events" if best.events else "space"
     text = f"\nmerging doesn't pay off on this data: {best.pass_rate:.1%} of the {passing} "
     text += "would still pass"
-    if recommendation.must_let_through:
+    if recommendation.matches_nearly_all:
         asked_for = best.matched / best.events
         return f"{text}; subscriptions match {asked_for:.1%} of them, which must pass"
     remedies = []

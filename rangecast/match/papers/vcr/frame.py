@@ -86,13 +86,13 @@ def levels_of(sides: tuple[int, int]) -> tuple[int, int]:
 
 def edges_of(edges: Sequence[npt.ArrayLike], axes: int) -> tuple[F64, F64]:
     """Return the edges of two axes, checked; none for an axis that isn't there."""
-    frozen_edges = [frozen(some, np.float64) for some in edges]
+    frozen_edges = [frozen(axis_edges, np.float64) for axis_edges in edges]
     if len(frozen_edges) != axes:
         raise UsageError(
             f"edges must have an array for each of {axes} axes; given: {len(frozen_edges)}"
         )
-    for some in frozen_edges:
-        if not np.isfinite(some).all() or not (some[1:] > some[:-1]).all():
+    for axis_edges in frozen_edges:
+        if not np.isfinite(axis_edges).all() or not (axis_edges[1:] > axis_edges[:-1]).all():
             raise UsageError("edges must be finite and ascending")
     return frozen_edges[0], frozen_edges[1] if axes == 2 else frozen([], np.float64)
 

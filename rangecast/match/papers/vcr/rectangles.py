@@ -41,7 +41,7 @@ def level_of(width: int, k: int) -> int:
 def cut(start: int, width: int, k: int, overlapped: bool, starts: I64, levels: I64) -> int:
     """Cut [start, start + width], width >= 1, into VCR sides; return how many.
 
-    Simple: the largest that fits, again and again. Overlapped: all of the size of the first one,
+    Simple: the largest that fits, repeatedly. Overlapped: all of the size of the first one,
     the last shifted back. A box is cut along both axes; its VCRs are all the pairs.
     """
     level = level_of(width, k)

@@ -49,7 +49,7 @@ def in_sketch(n: Any, at: int, x: float, y: float) -> int:
     first_full, last_full = (word >> np.uint64(8)) & mask, (word >> np.uint64(12)) & mask
     may_hold = int((first <= column) & (column <= last))
     holds = int((first_full <= column) & (column <= last_full))
-    return DOUBTFUL * may_hold - (DOUBTFUL - 1) * holds  # what is full may hold, too
+    return DOUBTFUL * may_hold - (DOUBTFUL - 1) * holds  # a full cell is also a possible one
 
 
 @jit

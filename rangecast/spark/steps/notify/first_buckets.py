@@ -75,8 +75,10 @@ def bucket_maker(folder: Path, board: Board) -> Callable[[Path], list[Any]]:
     """Return a function that builds a bucket from a file of boxes, with the lists of a board."""
 
     def make(strip: Path) -> list[Any]:
-        found = pq.ParquetFile(strip).read()
-        table = pa.table(dict(zip(found.column_names, found.columns, strict=True)))  # all nullable
+        strip_table = pq.ParquetFile(strip).read()
+        table = pa.table(
+            dict(zip(strip_table.column_names, strip_table.columns, strict=True))
+        )  # all nullable
         flat = table["point"].combine_chunks().flatten().to_numpy()
         points = flat.reshape(len(table), -1)
         table = table.set_column(1, "point", as_points(points))

@@ -77,8 +77,8 @@ def _rejected(reason: str) -> UsageError:
 
 
 def _named(ids: Collection[Any]) -> str:
-    some = ", ".join(repr(id_) for id_ in sorted(ids)[:_NAMED])
-    return some if len(ids) <= _NAMED else f"{some} and {len(ids) - _NAMED:,} more"
+    shown = ", ".join(repr(id_) for id_ in sorted(ids)[:_NAMED])
+    return shown if len(ids) <= _NAMED else f"{shown} and {len(ids) - _NAMED:,} more"
 
 
 def apply_edits(folder: Path, state: State, edits: InterestEdits, board: Board, most: int) -> State:

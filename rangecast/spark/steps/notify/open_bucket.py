@@ -43,10 +43,10 @@ class Entries(NamedTuple):
         """Return the entries of the given rows."""
         return Entries(self.arrivals[rows], self.ys[rows])
 
-    def and_then(self, more: Entries) -> Entries:
+    def concatenated(self, other: Entries) -> Entries:
         """Concatenate two sets of entries."""
-        arrivals = np.concatenate([self.arrivals, more.arrivals])
-        return Entries(arrivals, np.concatenate([self.ys, more.ys]))
+        arrivals = np.concatenate([self.arrivals, other.arrivals])
+        return Entries(arrivals, np.concatenate([self.ys, other.ys]))
 
 
 class _ListPart:
@@ -158,7 +158,7 @@ class OpenBucket:
             taken = np.setdiff1d(more, places)
         every = np.concatenate([places, taken])
         order = np.argsort(every)
-        both = entries.and_then(self.entries(taken)).take(order)
+        both = entries.concatenated(self.entries(taken)).take(order)
         part = _write_lists(self._folder, every[order], both)
         return [*parts[:kept], part], len(taken)
 
@@ -175,7 +175,7 @@ class OpenBucket:
         places = bucket.places + len(new)
         if places > 2 * most or 2 * there < places:
             old = self.table.filter(pa.array(stays)).drop_columns("place")
-            both = self.entries(self.places[stays]).and_then(entries)
+            both = self.entries(self.places[stays]).concatenated(entries)
             made = cut(self._folder, pa.concat_tables([old, new]), both, most)
             return made, Work(len(new), there, len(old))
         fresh = np.arange(bucket.places, places, dtype=np.int32)

@@ -153,21 +153,21 @@ class TopKLists:
 
     def _begin(self, board: Board, boxes: DataFrame, kind: str) -> None:
         initial = self.folder / "given"
-        strips, several = sorted_strips(initial, boxes, self._most)
+        strips, several = sorted_strips(initial, boxes, self._max_boxes)
         make = bucket_maker(self.folder, board)
         made = self._run_on_workers(strips, _done(make), "done string").collect()
-        found = [json.loads(row["done"]) for row in made]
-        buckets = sorted(Bucket.of(bucket) for bucket, _ in found)  # by start, and then by bounds
+        results = [json.loads(row["done"]) for row in made]
+        buckets = sorted(Bucket.of(bucket) for bucket, _ in results)  # by start, and then by bounds
         self._check_shared(buckets)
-        works = [Work(), *(work for _, work in found)]
+        works = [Work(), *(work for _, work in results)]
         work = Work.total(works)
         state = State(_START, _START, self._settings, kind, several, [], buckets, work)
         shutil.rmtree(initial)
         self._commit(state, board, board.table()["id"])
 
     @property
-    def _most(self) -> int:
-        """Boxes of interests of a bucket when it is made."""
+    def _max_boxes(self) -> int:
+        """Maximum boxes of interests of a new bucket."""
         return max(1, ENTRIES // self._k)
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class TopKLists:
             board = self._board = self._board or self._loaded(state)
             wanted = checked_edits(rows, board, self._board_schema)
             self._board = None  # until the edit is committed the folder alone is right
-            state = apply_edits(self.folder, state, wanted, board, self._most)
+            state = apply_edits(self.folder, state, wanted, board, self._max_boxes)
             self._commit(state._replace(edit=number), board, pa.nulls(0))
             board.unsubscribe_many(wanted.gone)
             board.subscribe_many(wanted.new)

@@ -42,7 +42,7 @@ from rangecast.spark.shipped import (
     ship_folder,
 )
 from rangecast.spark.steps.shards.memory import large_arrays_apart
-from rangecast.spark.steps.shards.placing import ShardAssignment, hulls, place
+from rangecast.spark.steps.shards.placing import ShardAssignment, hulls, plan_shards
 from rangecast.spark.steps.shards.sharded_set import Shard
 from rangecast.spark.subscriptions import packs, spool
 from rangecast.spark.subscriptions.encode import boxes_in_order, boxes_of_table
@@ -87,13 +87,13 @@ def build_shards(
 ) -> tuple[Shard, ...]:
     """Build the shards of subscriptions on the workers, about `wanted` of them."""
     dimensions, schema = size.dimensions, kept.rows.schema
-    some = kept.packs.sample(schema, SAMPLE / max(1, size.rows))
-    placing = place(boxes_of_table(some, dimensions), wanted)
+    sample = kept.packs.sample(schema, SAMPLE / max(1, size.rows))
+    placing = plan_shards(boxes_of_table(sample, dimensions), wanted)
     if not size.seqs and isinstance(schema["id"].dataType, LongType):
-        given, name = kept.packs.frame, "id"
+        source, name = kept.packs.frame, "id"
     else:
-        given, name = _in_order(kept.rows), _ARRIVAL
-    placed = _placed(given, name, dimensions, placing, kept.folder)
+        source, name = _in_order(kept.rows), _ARRIVAL
+    placed = _placed(source, name, dimensions, placing, kept.folder)
     if kept.folder is not None:
         return _build_from_files(session, placed.toArrow(), placing.shards, dimensions, make)
     ordered = placed.repartition(placing.shards, "shard").sortWithinPartitions("shard")
@@ -146,7 +146,7 @@ def build_shards_of_boxes(
     The workers map all boxes, and take those of their shards.
     """
     chosen = np.random.default_rng(boxes.rows).random(boxes.rows) < SAMPLE / max(1, boxes.rows)
-    placing = place(boxes.take(np.flatnonzero(chosen)), wanted)
+    placing = plan_shards(boxes.take(np.flatnonzero(chosen)), wanted)
     sizes = np.diff(boxes.box_offsets)
     shard = placing.shards_of(*hulls(RowBoxes(boxes.lo, boxes.hi, sizes)), np.arange(boxes.rows))
     order = placing.sorted_rows(shard)

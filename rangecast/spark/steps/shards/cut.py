@@ -192,8 +192,8 @@ def _loads(whole: CurvePartition, sample: Boxes, events: F64, scale: float) -> t
     partition has neither far too many events nor far too many boxes.
     """
     matches = np.zeros(len(events))
-    for first, found in Slabs(sample).stream(events):  # piece by piece: they may be very many
-        matches[first : first + len(found.offsets) - 1] += np.diff(found.offsets)
+    for first, matches_of in Slabs(sample).stream(events):  # piece by piece: they may be very many
+        matches[first : first + len(matches_of.offsets) - 1] += np.diff(matches_of.offsets)
     busy = 1 + _MATCH * scale * matches
     corners = np.concatenate([sample.lo, sample.hi])
     index = np.empty(len(events) + len(corners), np.uint64)

@@ -25,8 +25,8 @@ _STRUCTURE = 20
 """About what a structure takes for each attribute that a box mentions."""
 _M_MMAP_THRESHOLD = -3
 _APART, _USUAL = 1 << 20, 32 << 20
-"""Arrays from the first size on are mapped on their own while a shard is built; glibc raises the
-limit to the second by itself."""
+"""mmap threshold while a shard is built, so that larger arrays are mapped on their own, and the
+largest that glibc's dynamic threshold reaches."""
 _libc = ctypes.CDLL(None)
 
 

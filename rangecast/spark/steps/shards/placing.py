@@ -216,12 +216,12 @@ def _flat(whole: _Part, dimensions: int) -> tuple[I64, I64, I64]:
     return np.array(nodes, np.int64), offsets_of([*map(len, children)]), below
 
 
-def place(sample: Boxes, wanted: int) -> ShardAssignment:
+def plan_shards(sample: Boxes, wanted: int) -> ShardAssignment:
     """Plan about `wanted` shards from a sample of the subscriptions."""
     lo, hi = hulls(RowBoxes(sample.lo, sample.hi, np.diff(sample.box_offsets)))
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
-    some = [_evenly_spaced(np.sort(value[np.isfinite(value)]), wanted) for value in values]
-    bounds = _Bounds(np.concatenate(some), offsets_of([*map(len, some)]))
+    samples = [_evenly_spaced(np.sort(value[np.isfinite(value)]), wanted) for value in values]
+    bounds = _Bounds(np.concatenate(samples), offsets_of([*map(len, samples)]))
     ranks = _ranks(bounds, lo, hi)
     whole, shards = _cut(ranks, max(1, wanted), 0, mixed=True)
     return ShardAssignment(bounds, *_flat(whole, sample.dimensions), shards)
@@ -254,9 +254,9 @@ def _cut_by_axis(ranks: _Ranks, wanted: int, number: int) -> tuple[_Part, int]:
     axes = ranks.narrowest()
     parts: dict[int, _Part] = {}
     for axis in np.unique(axes).tolist():
-        some = np.flatnonzero(axes == axis)
-        share = max(1, round(wanted * len(some) / len(axes)))
-        parts[axis], number = _cut(ranks.of(some), share, number, mixed=False)
+        rows = np.flatnonzero(axes == axis)
+        share = max(1, round(wanted * len(rows) / len(axes)))
+        parts[axis], number = _cut(ranks.of(rows), share, number, mixed=False)
     return _ByAxis(parts, next(iter(parts.values()))), number
 
 
@@ -297,11 +297,11 @@ def hulls(boxes: RowBoxes) -> tuple[F64, F64]:
         return boxes.lo, boxes.hi
     shape = len(boxes.sizes), boxes.lo.shape[1]
     lo, hi = np.full(shape, -np.inf), np.full(shape, np.inf)
-    some = boxes.sizes > 0
-    if some.any():
-        begins = (np.cumsum(boxes.sizes) - boxes.sizes)[some]
-        lo[some] = np.minimum.reduceat(boxes.lo, begins)
-        hi[some] = np.maximum.reduceat(boxes.hi, begins)
+    nonempty = boxes.sizes > 0
+    if nonempty.any():
+        begins = (np.cumsum(boxes.sizes) - boxes.sizes)[nonempty]
+        lo[nonempty] = np.minimum.reduceat(boxes.lo, begins)
+        hi[nonempty] = np.maximum.reduceat(boxes.hi, begins)
     return lo, hi
 
 

@@ -94,16 +94,16 @@ class ShardedSet:
         fitted = self.settings(self.empty)
         first, rows, take = 0, 0, _FIRST
         while first < len(points):
-            some = points[first : first + take]
+            piece = points[first : first + take]
             parts = (
                 part
                 for shard in self.shards
-                for part in self._parts(shard, some, everywhere=not fitted.only_holders)
+                for part in self._parts(shard, piece, everywhere=not fitted.only_holders)
             )
             answered = [part for part in parts if len(part.events)] or [self._nothing()]
-            merged = merge(first, len(some), answered, fitted.best)
+            merged = merge(first, len(piece), answered, fitted.best)
             yield merged
-            first += len(some)
+            first += len(piece)
             rows += int(merged.offsets[-1])
             take = max(_LEAST, _ROWS * first // max(1, rows))
 
@@ -127,9 +127,9 @@ class ShardedSet:
         """Yield the answers of a shard; `everywhere`: also for events outside its hull."""
         events = np.arange(len(points)) if everywhere else shard.events_in_hull(points)
         if len(events):
-            some = points if len(events) == len(points) else points[events]
+            selected = points if len(events) == len(points) else points[events]
             part = self._open(shard).as_part(shard.gone, is_merged=is_merged)
-            for answer in part.answers(some):
+            for answer in part.answers(selected):
                 yield PartAnswers(events[answer.events], answer.columns)
 
     def _open(self, shard: Shard) -> Answerer:

@@ -113,22 +113,22 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
 
     of: str | None = None
     if isinstance(step, CoverStep | MergeStep):
-        some = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
-        takes = _resolve_name(f"{at}.input", step.input, some, list(graph.sets), "a set")
+        choices = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
+        takes = _resolve_name(f"{at}.input", step.input, choices, list(graph.sets), "a set")
     else:
         feeding = {set_.edits_source for set_ in graph.sets.values()}
         events = [name for name in graph.sources if name not in feeding]
         is_whole = isinstance(step, NotifyStep | TrackStep)
-        some = events if is_whole else events + above(FilterStep)
-        takes = _resolve_name(f"{at}.input", step.input, some, events, "a source")
+        choices = events if is_whole else events + above(FilterStep)
+        takes = _resolve_name(f"{at}.input", step.input, choices, events, "a source")
     if isinstance(step, MatchStep | RankStep | TrackStep):
         sets = list(graph.sets)
-        some = sets if isinstance(step, TrackStep) else sets + above(CoverStep)
-        of = _resolve_name(f"{at}.subscriptions", step.subscriptions, some, sets, "a set")
+        choices = sets if isinstance(step, TrackStep) else sets + above(CoverStep)
+        of = _resolve_name(f"{at}.subscriptions", step.subscriptions, choices, sets, "a set")
     elif isinstance(step, FilterStep):
-        some = above(MergeStep)
+        choices = above(MergeStep)
         of = _resolve_name(
-            f"{at}.summary", step.summary, some, some, "a step of type 'merge' above it"
+            f"{at}.summary", step.summary, choices, choices, "a step of type 'merge' above it"
         )
     return Node(step, takes, of, [])
 
@@ -171,7 +171,7 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
     yield from _sink_problems(graph, settings)
     feeding = {set_.edits_source for set_ in graph.sets.values()}
     for index, name in enumerate(graph.sources):
-        steps = [graph.nodes[one].step for one in graph.steps_on(name)]
+        steps = [graph.nodes[step_name].step for step_name in graph.steps_on(name)]
         if not steps and name not in feeding:
             yield f"source[{index}]: its events aren't used by any step"
         if getattr(graph.sources[name], "compacted", False) and name not in feeding:
@@ -233,7 +233,7 @@ def described(graph: Graph) -> list[str]:
     lines = []
     for name, node in graph.nodes.items():
         takes = node.takes if node.of is None else f"{node.takes}, {node.of}"
-        users = [one for one, other in graph.nodes.items() if name in (other.takes, other.of)]
+        users = [user for user, other in graph.nodes.items() if name in (other.takes, other.of)]
         to = [*users, *(sink.sink.name for sink in node.sinks)]
         if isinstance(node.step, NotifyStep):
             to.append(f"lists in {node.step.lists}")

@@ -186,7 +186,7 @@ class TrackStep(Step, kw_only=True, tag="track"):
 
     def settings(self, space: Space) -> TrackSettings:
         """Return the arguments of its trackers; reject what can't work."""
-        found = TrackSettings(
+        track_settings = TrackSettings(
             self.key,
             only_timestamp(space, self.time),
             _read("rule", Rule.of, self.rule),
@@ -198,9 +198,9 @@ class TrackStep(Step, kw_only=True, tag="track"):
             _read("policy", Policy.of, self.policy) if self.policy else None,
             _by_subscription("policy", Policy.of, self.policies),
         )
-        found.columns(space)
-        found.check_buckets(self.buckets)
-        return found
+        track_settings.columns(space)
+        track_settings.check_buckets(self.buckets)
+        return track_settings
 
 
 def _read(name: str, read: Callable[[Fields], T], given: Fields) -> T:
@@ -214,13 +214,13 @@ def _by_subscription(
     name: str, read: Callable[[Fields], T], given: Sequence[Fields]
 ) -> dict[str | int, T]:
     """Return what each table has for the subscription that it names."""
-    found = {}
+    fields_of = {}
     for table in given:
         if not isinstance(table.get("subscription"), str | int):
             raise UsageError(f"each {name} must name its subscription; given: {table}")
         fields = {key: value for key, value in table.items() if key != "subscription"}
-        found[table["subscription"]] = _read(name, read, fields)
-    return found
+        fields_of[table["subscription"]] = _read(name, read, fields)
+    return fields_of
 
 
 AnyStep = MatchStep | RankStep | FilterStep | CoverStep | MergeStep | NotifyStep | TrackStep
@@ -339,7 +339,7 @@ class Settings(Table):
     spark: Annotated[Spark, takes("a table with master and conf")] = field(default_factory=Spark)
 
     def problem(self) -> str | None:
-        """Return what is wrong with keys that are of the right type, one by one or together."""
+        """Return the fault of keys of the right type, alone or combined, if there is one."""
         if self.rejected and self.rejected.type != "delta" and "://" in self.rejected.path:
             return "rejected.type: a URL requires a table\n  expected: type = 'delta'"
         for index, source in enumerate(self.source):

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Location(str):
-    """A path, or a URL as it is."""
+    """A path, or a URL, which is kept unchanged."""
 
 
 class Table(msgspec.Struct, forbid_unknown_fields=True):

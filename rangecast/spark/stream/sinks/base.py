@@ -380,7 +380,7 @@ class Console(Sink):
         title = f"batch {batch.number}, version {batch.version}"
         shown = Table(title=title, title_justify="left")
         for name in rows.columns:
-            shown.add_column(Text(name))  # not str: what is in brackets would be markup
+            shown.add_column(Text(name))  # not str: Rich would parse brackets as markup
         for row in rows.take(self._rows):
             shown.add_row(*(Text(str(value)) for value in row))
         Terminal().print(shown)

@@ -176,10 +176,10 @@ class Delta(FileSink):
                     partition_by=list(self._partition_by) or None,
                     storage_options=self._options,
                 )
-        place = LocalFolder(self.name) if self._is_local else StoredTable(self.name, self._options)
+        folder = LocalFolder(self.name) if self._is_local else StoredTable(self.name, self._options)
         if rules is None:
-            return Target(place, wanted, self._partition_by, name=self.name)
-        return Target(place, wanted, rules.partition_by, rules.not_null, self.name)
+            return Target(folder, wanted, self._partition_by, name=self.name)
+        return Target(folder, wanted, rules.partition_by, rules.not_null, self.name)
 
     def _check_partitioning(self, rules: TableRules) -> None:
         if self._partition_by and self._partition_by != rules.partition_by:

@@ -30,10 +30,10 @@ def join_parquet(
     place: Place, files: Sequence[WrittenFile], target_bytes: int
 ) -> list[WrittenFile]:
     """Join small files of the same partition; return the resulting files."""
-    found: list[WrittenFile] = []
+    joined: list[WrittenFile] = []
     for group in _groups(files, target_bytes, lambda file: (file.size, file.partition)):
         if len(group) == 1 or not all(place.has(file.name) for file in group):
-            found += group  # those that stayed on other hosts are rejected by the commit
+            joined += group  # those that stayed on other hosts are rejected by the commit
             continue
         table = pa.concat_tables([place.read(file.name) for file in group])
         folder = group[0].name.rpartition("/")
@@ -42,10 +42,10 @@ def join_parquet(
             options = encodings(table.schema)
             pq.write_table(table, sink, row_group_size=max(1, table.num_rows), **options)
             size = sink.tell()
-        found.append(WrittenFile(name, table.num_rows, size, group[0].partition))
+        joined.append(WrittenFile(name, table.num_rows, size, group[0].partition))
         for file in group:
             place.remove(file.name)
-    return found
+    return joined
 
 
 def join_lines(folder: Path, target_bytes: int) -> None:

@@ -103,8 +103,8 @@ class Target(NamedTuple):
 
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of a file, with Spark's types where Parquet lacks them."""
-        held = [column for column in self.columns if column.name not in self.partition_by]
-        footer = spark_footer(StructType(held))
+        file_columns = [column for column in self.columns if column.name not in self.partition_by]
+        footer = spark_footer(StructType(file_columns))
         return schema if footer is None else schema.with_metadata(footer)
 
     def no_rows(self) -> pa.Table:
@@ -264,8 +264,8 @@ def _escape(match: re.Match[str]) -> str:
 def _partition_text(value: Any, column: str, target: Target) -> str | None:
     """Return a value as Delta writes it in its log."""
     if value == "" or (target.by_folder and value == NULL_FOLDER):
-        place = "folder" if target.by_folder else "Delta table"
-        raise no_partition(target.name, column, value, place)
+        container = "folder" if target.by_folder else "Delta table"
+        raise no_partition(target.name, column, value, container)
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)

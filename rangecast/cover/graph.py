@@ -1,4 +1,4 @@
-"""Relation graphs: the effect of an edit, and what is advertised to neighbours.
+"""Covering graphs: the effect of an edit, and the advertisements to neighbours.
 
 G_k keeps up to k coverers of each subscription (paper 000, section III): one question to the index
 for a new subscription, and one for each that lost its last coverer. G* keeps every pair; the
@@ -6,19 +6,19 @@ strict poset keeps the pairs with nothing between them. Which graph it is change
 never the messages: a new subscription is forwarded iff nothing live is above it, and when one
 leaves, those are forwarded that nothing is above any more and that never were.
 
-Beyond the algorithm as it is printed:
+Deviations from the published algorithm:
 
 - Above is a strict order (`store.is_above`): of equal boxes, one represents the rest.
 - Property 1 holds at every step. A new subscription that nothing is above may be above roots that
-  came before it: they get an edge from it. What something is above can't be above a root, so
-  no other one needs to look. So the roots are at all times the subscriptions to be kept.
-  `late` says so; without it the algorithm is the printed one: the messages are the same, but a root
-  may be covered.
-- With k = 1 an index may hold the roots alone (`roots_only`): what is covered is covered by a
-  root. Those that lost their coverer are then held while they look for another one.
+  came before it: they get an edge from it. What something is above can't be above a root, so no
+  other one needs to look. So the roots are at all times the subscriptions to be kept. `late` says
+  so; without it the algorithm is the published one: the messages are the same, but a root may be
+  covered.
+- With k = 1 an index may hold the roots alone (`roots_only`): every covered row is covered by a
+root. Rows that lost their coverer are then indexed while they look for another one.
 
-What was found is checked for room before anything is changed, so a command is done whole or not
-at all, and can be repeated once there is room.
+The room for the results is checked before anything is changed, so a command is done whole or not at
+all, and can be repeated once there is room.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _copy_work(store: Store, source: int, target: int) -> None:
 
 
 @jit
-def _has_edges(store: Store, wanted: int) -> bool:
+def _has_edge_room(store: Store, wanted: int) -> bool:
     """Return whether there is room for `wanted` more edges."""
     used: int = store.notes[USED_EDGES] - store.notes[FREE_EDGES]
     return used + wanted <= int(store.notes[EDGE_ROOM])
@@ -120,7 +120,7 @@ def _has_edges(store: Store, wanted: int) -> bool:
 
 @jit
 def _nearest(store: Store, rows: I32, count: int, down: bool) -> int:
-    """Keep only the nearest of the rows above (or below) a row; return their number."""
+    """Keep only the minimal rows above a row (`down`: maximal ones below); return their number."""
     store.notes[STAMP] += 1
     stamp = store.notes[STAMP]
     for i in range(count):
@@ -151,7 +151,7 @@ def _add_to_all(index: Any, store: Store, row: int, k: int) -> tuple[int, int]:
     if k == POSET:
         above = _nearest(store, store.found, above, False)
         below = _nearest(store, store.others, below, True)
-    if not _has_edges(store, above + below):
+    if not _has_edge_room(store, above + below):
         return -1, above + below
     if k == POSET:
         _cut_across(store, above, below)
@@ -193,7 +193,7 @@ def _add(
     if above == 0 and late:
         all_roots = SearchParameters(row, True, True, False, store.notes[ROW_ROOM])
         below = search_all(index, store, all_roots, LATE, store.others)
-    if not _has_edges(store, above + below):
+    if not _has_edge_room(store, above + below):
         return -1, above + below
     for i in range(above):
         link(store, store.found[i], row)
@@ -220,7 +220,7 @@ def _bridge(store: Store, row: int) -> int:
         store.others[below] = store.edges[edge * EDGE + TARGET]
         below += 1
         edge = store.edges[edge * EDGE + NEXT_OUT]
-    if not _has_edges(store, above * below):
+    if not _has_edge_room(store, above * below):
         return above * below
     for i in range(above):
         for j in range(below):
@@ -332,7 +332,7 @@ def _run(
             lacking = _bridge(store, row)
             if lacking:
                 return at, logged, NEEDS_EDGES, lacking
-        elif k > 0 and not _has_edges(store, k * below):
+        elif k > 0 and not _has_edge_room(store, k * below):
             return at, logged, NEEDS_EDGES, k * below
         orphans = _remove(index, store, row, k, roots_only)
         for i in range(orphans):
