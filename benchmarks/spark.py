@@ -7,8 +7,6 @@ CPU seconds are those of the driver, the JVM and the Python workers together.
 
 from __future__ import annotations
 
-import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,11 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.frame import Report, console
+from benchmarks.spark_cold import cold_tables
+from benchmarks.spark_data import Answer, Data, binned_query, cpu_seconds, inside, make
 from experiments.timing import DisagreementError, best_of
 from rangecast.match.choose import build, choose
 from rangecast.model.attributes.base import Number
@@ -32,31 +31,16 @@ from rangecast.model.space import Space
 from rangecast.report.markdown import Table
 from rangecast.store.commits import BATCH_JOB
 
-MATCHES = 20
-"""Subscriptions that hold an event, about."""
 _LIMIT = 1000
 """MB of addresses that a worker may take where memory is short; 490 are taken by the start."""
-_TICKS = os.sysconf("SC_CLK_TCK")
-Answer = tuple[int, int | None]
-"""How many pairs, and a sum over them if there is one."""
 
 ABOUT = """
 Every row answers the same query on the same Parquet files in the same run; the answers (how many
 pairs, and a sum over them) were compared, but for the rows that were timed on some of the events
 and scaled up. CPU is of the driver, the JVM and all Python workers together. Seconds mean little
-elsewhere, so there are only ratios.
+elsewhere, so there are only ratios. Fresh sessions have a process each: a start-up counts from
+the start of Python, a one-off from when its session is up, which is the same for both.
 """
-
-
-class Data(NamedTuple):
-    """Events and subscriptions, as files and as arrays."""
-
-    dimensions: int
-    boxes: Boxes
-    points: Any
-    space: Space
-    events: str
-    subscriptions: str
 
 
 class Run(NamedTuple):
@@ -77,6 +61,9 @@ def run(report: Report, *, quick: bool) -> None:
     session = get_session(app="benchmark")
     compare(report, session, quick=quick)
     session.stop()
+    for table in cold_tables(quick=quick):
+        report.table(table)
+        report.write()
     report.table(_limited(2_000 if quick else 6_000_000))
 
 
@@ -85,29 +72,9 @@ def compare(report: Report, session: Any, *, quick: bool) -> None:
     subscriptions, events = (200, 2_000) if quick else (100_000, 1_000_000)
     with tempfile.TemporaryDirectory() as folder:
         for dimensions in (2,) if quick else (2, 4):
-            data = _make(Path(folder) / str(dimensions), dimensions, subscriptions, events)
+            data = make(Path(folder) / str(dimensions), dimensions, subscriptions, events)
             _contest(report, session, data, quick)
             report.write()  # so that a run of hours loses nothing
-
-
-def _make(folder: Path, dimensions: int, subscriptions: int, events: int) -> Data:
-    random = np.random.default_rng(dimensions)
-    side = (MATCHES / subscriptions) ** (1 / dimensions)
-    centre = random.random((subscriptions, dimensions))
-    half = side * random.random((subscriptions, dimensions))  # side is the mean length
-    boxes = Boxes.of(centre - half, centre + half)
-    points = random.random((events, dimensions))
-    space = Space([Number(f"a{axis}") for axis in range(dimensions)])
-    folder.mkdir()
-    columns: dict[str, Any] = {"id": np.arange(events)}
-    columns |= {f"a{axis}": points[:, axis] for axis in range(dimensions)}
-    pq.write_table(pa.table(columns), folder / "events.parquet", row_group_size=events // 8)
-    columns = {"id": np.arange(subscriptions)}
-    for axis in range(dimensions):
-        columns |= {f"a{axis}_lo": boxes.lo[:, axis], f"a{axis}_hi": boxes.hi[:, axis]}
-    pq.write_table(pa.table(columns), folder / "subscriptions.parquet")
-    files = str(folder / "events.parquet"), str(folder / "subscriptions.parquet")
-    return Data(dimensions, boxes, points, space, *files)
 
 
 def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
@@ -203,8 +170,8 @@ def _written(session: Any, data: Data, events: Any, often: int) -> list[Run]:
         ("pairs written to a Delta table", Delta, "rows"),
     ]
     runs = []
-    for place, (name, make, output) in enumerate(ways):
-        sink = make(folder / f"out{place}", replace=True)
+    for place, (name, kind, output) in enumerate(ways):
+        sink = kind(folder / f"out{place}", replace=True)
         step = MatchStep(subscriptions, [sink], output=output)
         runs.append(_timed(session, f"rangecast, {name}", partial(write, step), runs=often))
     return runs
@@ -216,7 +183,7 @@ def _duckdb_written(data: Data) -> Answer:
 
     wanted = "p.id as event, c.id as subscription"
     files = f"'{data.events}'", f"'{data.subscriptions}'"
-    query = _binned_query(data, *files, "unnest(range({}, {} + 1))", wanted)
+    query = binned_query(data, *files, "unnest(range({}, {} + 1))", wanted)
     out = Path(data.events).with_name("duckdb.parquet")
     duckdb.sql(f"copy ({query}) to '{out}' (format parquet)")
     return pq.read_metadata(out).num_rows, None
@@ -227,53 +194,14 @@ def _summed(pairs: Any) -> Answer:
     return int(row[0]), int(row[1] or 0)
 
 
-def _inside(data: Data, event: str, subscription: str) -> str:
-    return " and ".join(
-        f"{event}.a{axis} between {subscription}.a{axis}_lo and {subscription}.a{axis}_hi"
-        for axis in range(data.dimensions)
-    )
-
-
 def _own_join(events: Any, subscriptions: Any, data: Data) -> Answer:
     """Join on the ranges as they are, which is what one writes first."""
     events.createOrReplaceTempView("e")
     subscriptions.createOrReplaceTempView("s")
     row = events.sparkSession.sql(
-        f"select count(*), sum(31 * e.id + s.id) from e join s on {_inside(data, 'e', 's')}"
+        f"select count(*), sum(31 * e.id + s.id) from e join s on {inside(data, 'e', 's')}"
     ).first()
     return int(row[0]), int(row[1] or 0)
-
-
-def _bins(data: Data) -> int:
-    """Cells of each of two attributes: about as wide as a mean box."""
-    lengths = (data.boxes.hi - data.boxes.lo)[:, :2].mean()
-    return max(2, int(1 / lengths))
-
-
-def _binned_query(
-    data: Data,
-    events: str,
-    subscriptions: str,
-    numbers: str,
-    wanted: str = "count(*), sum(31 * p.id + c.id)",
-) -> str:
-    """Cut two attributes into cells, give each box all its cells, join on them and check.
-
-    `numbers` is how the engine makes a row of each number from `lo` to `hi`.
-    """
-    n = _bins(data)
-    cell = [f"cast(floor(a{axis} * {n}) as int)" for axis in (0, 1)]
-    x, y = (
-        numbers.format(*(each.replace(f"a{axis}", f"a{axis}_{end}") for end in ("lo", "hi")))
-        for axis, each in enumerate(cell)
-    )
-    return f"""
-        with boxes as (select *, {x} x from {subscriptions}),
-        cells as (select *, {y} y from boxes),
-        points as (select *, {cell[0]} x, {cell[1]} y from {events})
-        select {wanted}
-        from points p join cells c on p.x = c.x and p.y = c.y and {_inside(data, "p", "c")}
-        """
 
 
 def _binned(session: Any, data: Data, events: int) -> Answer:
@@ -282,7 +210,7 @@ def _binned(session: Any, data: Data, events: int) -> Answer:
         given = given.limit(events).repartition(session.sparkContext.defaultParallelism)
     given.createOrReplaceTempView("e")
     session.read.parquet(data.subscriptions).createOrReplaceTempView("s")
-    row = session.sql(_binned_query(data, "e", "s", "explode(sequence({}, {}))")).first()
+    row = session.sql(binned_query(data, "e", "s", "explode(sequence({}, {}))")).first()
     return int(row[0]), int(row[1] or 0)
 
 
@@ -295,7 +223,7 @@ def _duckdb(query: str) -> Answer:
 
 def _duckdb_binned(data: Data) -> Answer:
     files = f"'{data.events}'", f"'{data.subscriptions}'"
-    return _duckdb(_binned_query(data, *files, "unnest(range({}, {} + 1))"))
+    return _duckdb(binned_query(data, *files, "unnest(range({}, {} + 1))"))
 
 
 def _duckdb_inequality(session: Any, data: Data, count: int) -> Run:
@@ -306,7 +234,7 @@ def _duckdb_inequality(session: Any, data: Data, count: int) -> Run:
             f"""
             with e as (select * from '{data.events}' limit {some})
             select count(*), sum(31 * e.id + s.id) from e join '{data.subscriptions}' s
-            on {_inside(data, "e", "s")}
+            on {inside(data, "e", "s")}
             """
         )
 
@@ -332,24 +260,6 @@ def _scaled(one: Run, times: float, note: str) -> Run:
     if times == 1:
         return one
     return one._replace(wall=one.wall * times, cpu=one.cpu * times, note=note, answer=None)
-
-
-def cpu_seconds(session: Any) -> float:
-    """Return the CPU seconds so far of this process, the JVM and all below it."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    jvm = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    return own.ru_utime + own.ru_stime + _tree(jvm)
-
-
-def _tree(process: int) -> float:
-    """Return the CPU seconds of a process, of its children, and of those that have ended."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        below = Path(f"/proc/{process}/task").glob("*/children")
-        children = {int(one) for file in below for one in file.read_text().split()}
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICKS + sum(map(_tree, children))
 
 
 def _beside(data: Data, ours: list[Run], theirs: list[Run]) -> Table:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from benchmarks.frame import ROOT, console, made_on
-from benchmarks.spark import cpu_seconds
+from benchmarks.spark_data import cpu_seconds
 from benchmarks.spark_size import Watch
 from experiments.timing import DisagreementError, machine
 from rangecast.model.attributes.base import Number

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.frame import console
-from benchmarks.spark import cpu_seconds
+from benchmarks.spark_data import cpu_seconds
 from experiments.timing import DisagreementError
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.model.attributes.base import Number
