@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rangecast import Integer, Number, Space
@@ -19,6 +20,7 @@ from rangecast.spark.steps.prepared import match_maker
 from rangecast.spark.steps.shards import build, memory
 from rangecast.spark.subscriptions import kept, packs, spool
 from rangecast.spark.subscriptions.kept import gather_small, keep_rows
+from rangecast.spark.subscriptions.local_files import read_files
 from rangecast.spark.subscriptions.spool import Spool
 
 SPACE = Space([Number("x"), Number("y"), Integer("lots")])
@@ -69,6 +71,48 @@ def test_a_small_set_takes_one_job_and_is_read_as_elsewhere(spark, tmp_path):
     assert gather_small(frame, SPACE, 10, bad) is None
     texts = spark.createDataFrame([(1, "x < 3")], "id long, filter string")
     assert gather_small(texts, SPACE, 1 << 30) is None
+
+
+def test_files_of_this_host_take_no_job_and_are_read_as_by_spark(spark, tmp_path):
+    table = bounds(500).append_column("score", pa.array([None, *RANDOM.random(499)]))
+    folder = tmp_path / "a b%20ü"
+    folder.mkdir()
+    for number in range(2):
+        pq.write_table(table.slice(250 * number, 250), folder / f"{number}.parquet")
+    frame = spark.read.parquet(str(folder))
+    spark.sparkContext.setJobGroup("files", "files")
+    found = gather_small(frame, SPACE, 1 << 30)
+    assert not spark.sparkContext.statusTracker().getJobIdsForGroup("files")
+    expected = encode_subscriptions(table, SPACE)
+    assert found.ids.to_pylist() == expected.ids.to_pylist()
+    for name in ("lo", "hi", "scores"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    assert read_files(frame).sort_by("id") == frame.toArrow().sort_by("id")
+
+
+def test_what_spark_and_arrow_may_read_in_two_ways_is_left_to_spark(spark, tmp_path):
+    table = bounds(20)
+    when = pa.array([0] * 20, pa.timestamp("us", "UTC"))
+    for name, some in (("plain", table), ("when", table.append_column("when", when))):
+        pq.write_table(some, tmp_path / f"{name}.parquet")
+    plain = spark.read.parquet(str(tmp_path / "plain.parquet"))
+    plain.write.partitionBy("lots_lo").parquet(str(tmp_path / "parts"))
+    plain.write.csv(str(tmp_path / "text"))
+    assert read_files(plain) is not None
+    left = [
+        plain.filter("id < 5"),
+        plain.limit(5),
+        plain.union(plain),
+        spark.createDataFrame(table),
+        spark.read.parquet(str(tmp_path / "when.parquet")),
+        spark.read.parquet(str(tmp_path / "parts")),
+        spark.read.csv(str(tmp_path / "text")),
+        spark.read.option("mergeSchema", True).parquet(str(tmp_path / "plain.parquet")),
+        spark.read.schema("id int").parquet(str(tmp_path / "plain.parquet")),
+    ]
+    assert [read_files(frame) for frame in left] == [None] * len(left)
+    (tmp_path / "plain.parquet").write_bytes(b"PAR1 no more")
+    assert read_files(plain) is None
 
 
 def test_the_driver_takes_what_a_part_of_its_heap_holds(spark):

@@ -58,6 +58,7 @@ from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, arrow_schema, 
 from rangecast.spark.events import TO_DO, error_array
 from rangecast.spark.shipped import ship
 from rangecast.spark.subscriptions import packs
+from rangecast.spark.subscriptions.local_files import read_files
 from rangecast.spark.subscriptions.packed_boxes import binary_of, floats_of, pack, unpack
 from rangecast.spark.worker_errors import raise_worker_errors
 
@@ -124,7 +125,8 @@ def encode_here(
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
     parts, errors = [], []
-    for batch in subscriptions.toArrow().to_batches():
+    rows = read_files(subscriptions)
+    for batch in (subscriptions.toArrow() if rows is None else rows).to_batches():
         collected = CollectedRows()
         part, good = _part(space, batch, kind, collected, None)
         parts.append(part)
