@@ -24,8 +24,8 @@ from rangecast.errors import (
 _HINT = "hint: "
 _REMEDY = "correct the value"
 _LIBRARY = {
-    one.code: one
-    for one in (
+    kind.code: kind
+    for kind in (
         *(DuplicateIdError, FileError, InvalidValueError, SpaceError),
         *(UnknownIdError, UsageError),
     )

@@ -119,7 +119,7 @@ def need_attributes(
     if not flag("allow_missing", allow_missing):
         present = {*data.columns}
         names = [columns.names(attribute) for attribute in space.valued]
-        absent = [some[0] for some in names if not {*some} & present]
+        absent = [group[0] for group in names if not {*group} & present]
         require_columns(data, absent, "events")
     present_names = [name for name in columns.all_names(space) if name in data.columns]
     reject_dots(present_names)

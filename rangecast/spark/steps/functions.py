@@ -258,14 +258,16 @@ _BY_NAME = EventColumns(by_name=True)
 def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan: str) -> Any:
     need_one_of("rejected", rejected, REJECTED)
     shipped_space = prepared.shipped_space
-    names = [one.name for one in prepared.space.valued]
+    names = [attribute.name for attribute in prepared.space.valued]
     with_errors = rejected == "column"
     arrow_udf: Any = vars(F)["arrow_udf"]  # which PySpark's stubs don't list
     columns = sharded.schema.names
     is_match = columns == ["subscription"]
-    one = sharded.schema.field("subscription").type if is_match else pa.struct(list(sharded.schema))
+    item_type = (
+        sharded.schema.field("subscription").type if is_match else pa.struct(list(sharded.schema))
+    )
     field = "subscriptions" if is_match else "answers"
-    kind: DataType = ArrayType(from_arrow_type(one))
+    kind: DataType = ArrayType(from_arrow_type(item_type))
     if with_errors:
         kind = StructType().add(field, kind).add("error", ERROR)
 
@@ -281,7 +283,7 @@ def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan
         batch = pa.record_batch(list(arrays), names)
         encoded = encode_batch(space, batch, None, _BY_NAME, nan=nan, raising=not with_errors)
         for lists, begin in _in_place(
-            sharded.answers(encoded.points), encoded, batch.num_rows, values, pa.nulls(0, one)
+            sharded.answers(encoded.points), encoded, batch.num_rows, values, pa.nulls(0, item_type)
         ):
             if not with_errors:
                 yield lists

@@ -93,7 +93,7 @@ class TrackSettings(NamedTuple):
         if buckets < 1:
             raise UsageError(f"buckets must be a whole number, at least 1; given: {buckets!r}")
         policies = [self.policy or Policy(), *(self.policies or {}).values()]
-        if buckets > 1 and any(one.digest and one.digest.count for one in policies):
+        if buckets > 1 and any(policy.digest and policy.digest.count for policy in policies):
             raise UsageError(
                 "a digest by count counts the transitions of all objects, and they are dealt into "
                 f"{buckets} buckets\n  hint: give buckets=1, or a digest at a time"
@@ -101,7 +101,9 @@ class TrackSettings(NamedTuple):
 
     def columns(self, space: Space) -> list[str]:
         """Return the event columns besides those of the space; reject invalid settings."""
-        return [one for one in self.tracker(Engine(space)).columns if one not in space.names]
+        return [
+            column for column in self.tracker(Engine(space)).columns if column not in space.names
+        ]
 
 
 def only_timestamp(space: Space, given: str | None) -> str:

@@ -246,7 +246,7 @@ class BatchRunner:
         asked = self._query(step, events)
         prefilters = step.prefilters(session, batch.stream, batch.number)
         part = _Part(step, batch)
-        files = [one for one in sinks if isinstance(one, FileSink) and step.by_workers]
+        files = [sink_ for sink_ in sinks if isinstance(sink_, FileSink) and step.by_workers]
         if files:
             columns = _columns(asked.schema(ready, step.settings))
             targets = [sink.target(columns, batch) for sink in files]
@@ -260,7 +260,7 @@ class BatchRunner:
                 sink.written(target, written_files, batch)
                 for sink, target, written_files in zip(files, targets, written.files, strict=True)
             ]
-        part.rest = [one for one in sinks if one not in files]
+        part.rest = [sink_ for sink_ in sinks if sink_ not in files]
         if part.rest:
             seen = Observation(f"rangecast {step.name} events")
             counted = replace(

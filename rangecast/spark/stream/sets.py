@@ -116,10 +116,10 @@ class VersionedSet:
 class FixedSet:
     """One set for all batches: `Boxes`, or a DataFrame of subscriptions."""
 
-    def __init__(self, given: Boxes | DataFrame, space: Space, version: int = 0):
+    def __init__(self, subscriptions: Boxes | DataFrame, space: Space, version: int = 0):
         self.space = space
         self.base = self
-        self._given = given
+        self._given = subscriptions
         self._version = version
 
     def refresh(self) -> int:
@@ -244,7 +244,7 @@ class ReadySets:
             old.shipped_space.release()
         needed = [self._of.parts(version) for version in self._held]
         bases = {base for base, _ in needed}
-        layers = {layer for _, some in needed for layer in some}
+        layers = {layer for _, names in needed for layer in names}
         for number in set(self._bases) - bases:
             self._bases.pop(number).release()
         for number in set(self._layers) - layers:

@@ -373,7 +373,7 @@ class _BatchTask:
 def _edited(old: tuple[Boxes, Space], new: tuple[Boxes, Space]) -> frozenset[Id]:
     """Return the subscriptions of both sets whose filters differ."""
     words = new[1].vocabularies
-    if all(words[name][: len(some)] == some for name, some in old[1].vocabularies.items()):
+    if all(words[name][: len(earlier)] == earlier for name, earlier in old[1].vocabularies.items()):
         before, after = _bounds(old[0]), _bounds(new[0])
     else:  # the same words have other numbers
         before, after = _texts(*old), _texts(*new)

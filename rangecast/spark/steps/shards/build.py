@@ -194,7 +194,7 @@ def _in_order(encoded: DataFrame) -> DataFrame:
 
 
 def _placed(
-    given: DataFrame, by: str, dimensions: int, placing: ShardAssignment, folder: Path | None
+    frame: DataFrame, by: str, dimensions: int, placing: ShardAssignment, folder: Path | None
 ) -> DataFrame:
     """Return the subscriptions as streams of rows that go to one shard each.
 
@@ -202,7 +202,7 @@ def _placed(
     by       the column that says when they arrived
     folder   where streams are kept, if all workers see it
     """
-    in_packs = "data" in given.columns
+    in_packs = "data" in frame.columns
 
     def place_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = packs.opened(batches) if in_packs else map(_table, batches)
@@ -223,7 +223,7 @@ def _placed(
                 numbers = pa.array(shard[order][begins].astype(np.int32))
                 yield pa.record_batch({"shard": numbers, "data": pa.array(data, pa.binary())})
 
-    rows = given.select("data") if in_packs else given
+    rows = frame.select("data") if in_packs else frame
     return rows.mapInArrow(place_all, "shard int, data binary")
 
 

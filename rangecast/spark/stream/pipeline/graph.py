@@ -134,7 +134,7 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
 
 
 def _resolve_name(
-    at: str, text: str | None, some: Sequence[str], usual: Sequence[str], what: str
+    at: str, text: str | None, choices: Sequence[str], usual: Sequence[str], what: str
 ) -> str:
     """Return the given name, or the only one that fits."""
     if text is None:
@@ -142,9 +142,11 @@ def _resolve_name(
             return usual[0]
         if not usual:
             raise FileError(f"{at}: there is no possible input\n  expected: {what}")
-        raise FileError(f"{at}: is missing\n  expected: one of {', '.join(map(repr, some))}")
-    if text not in some:
-        raise FileError(f"{at}: unknown {text!r}: {did_you_mean(text, some)}\n  expected: {what}")
+        raise FileError(f"{at}: is missing\n  expected: one of {', '.join(map(repr, choices))}")
+    if text not in choices:
+        raise FileError(
+            f"{at}: unknown {text!r}: {did_you_mean(text, choices)}\n  expected: {what}"
+        )
     return text
 
 

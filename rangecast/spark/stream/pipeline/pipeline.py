@@ -202,7 +202,7 @@ class _Build:
         space = self._pipeline.space
         if steps and isinstance(steps[0], NotifyStep):
             space = _space_of(steps[0]) or _LINE
-        names = list(dict.fromkeys(name for some in keep for name in some))
+        names = list(dict.fromkeys(name for kept_names in keep for name in kept_names))
         settings = graph.sources[source]
         more = {"named": False} if isinstance(settings, KafkaSource) and keep[0] in _OF_IDS else {}
         if isinstance(settings, Files) and keep[0] == EDITS:

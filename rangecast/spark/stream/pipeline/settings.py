@@ -203,19 +203,19 @@ class TrackStep(Step, kw_only=True, tag="track"):
         return track_settings
 
 
-def _read(name: str, read: Callable[[Fields], T], given: Fields) -> T:
+def _read(name: str, read: Callable[[Fields], T], fields: Fields) -> T:
     try:
-        return read(given)
+        return read(fields)
     except TypeError as error:
         raise UsageError(f"a {name} can't be read: {error}") from None
 
 
 def _by_subscription(
-    name: str, read: Callable[[Fields], T], given: Sequence[Fields]
+    name: str, read: Callable[[Fields], T], tables: Sequence[Fields]
 ) -> dict[str | int, T]:
     """Return what each table has for the subscription that it names."""
     fields_of = {}
-    for table in given:
+    for table in tables:
         if not isinstance(table.get("subscription"), str | int):
             raise UsageError(f"each {name} must name its subscription; given: {table}")
         fields = {key: value for key, value in table.items() if key != "subscription"}
