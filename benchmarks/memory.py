@@ -127,10 +127,7 @@ def _parts(count: int) -> Table:
         "rows of the live set": index.engine.memory - structures,
         "versions: filters and all else, packed": versions["versions"],
         "numbers of names": versions["names"],
-        "ids by number": index.ids.memory,
-        "by number: places, seqs, consumers, scores": versions["places"]
-        + index.owners.nbytes
-        + index.scores.nbytes,
+        "by number: ids, places, seqs, consumers": versions["places"] + index.memory,
     }
     rows = [[part, size / count] for part, size in parts.items()]
     return Table("Parts of a server's state", ["part", "bytes per subscription"], rows)

@@ -301,7 +301,7 @@ def fan_out(
         if not mailbox.has_room(0 if consumer.max_per_event else end - begin):
             continue
         places, own = events[begin:end], numbers[begin:end]
-        turn = by_event(places, own, index.scores[own], consumer.max_per_event)
+        turn = by_event(places, own, index.scores(own), consumer.max_per_event)
         limit = consumer.max_per_event
         for event, listed in grouped(places[turn], own[turn], index.ids, limit):
             mailbox.add(Message(int(seqs[event]), lines[event], listed))

@@ -57,10 +57,19 @@ class SpaceIndex:
         self.engine = Engine(entry.space)
         self.owners: I32 = np.full(1024, -1, np.int32)
         """The consumer that gets the matches of each subscription, by number."""
-        self.scores: F64 = np.zeros(1024)
-        """By number."""
+        self._scores: F64 = np.zeros(0)
+        """By number; none while all of them are 0."""
         self.ids = IdTexts()
         """By number."""
+
+    @property
+    def memory(self) -> int:
+        """Size in bytes of what is known by number, without the engine."""
+        return self.owners.nbytes + self._scores.nbytes + self.ids.memory
+
+    def scores(self, numbers: I64) -> F64:
+        """Return the scores of subscriptions."""
+        return self._scores[numbers] if len(self._scores) else np.zeros(len(numbers))
 
     def match(self, points: F64, device: DeviceCopies | None = None) -> BatchMatches:
         """Return the subscriptions that match each point."""
@@ -154,12 +163,15 @@ class SpaceIndex:
         if least > size:
             more = max(size // 4, least - size)
             self.owners = np.append(self.owners, np.full(more, -1, np.int32))
-            self.scores = np.append(self.scores, np.zeros(more))
         # Consumers of tracked ones get transitions, which come from the log, not the matches.
         self.owners[numbers] = [
             version.consumer if version.track is None else NO_CONSUMER for version in versions
         ]
-        self.scores[numbers] = [version.score for version in versions]
+        scores = [version.score for version in versions]
+        if len(self._scores) or any(scores):
+            more = len(self.owners) - len(self._scores)
+            self._scores = np.append(self._scores, np.zeros(more)) if more else self._scores
+            self._scores[numbers] = scores
         self.ids.put(numbers, [version.id for version in versions])
 
 

@@ -8,9 +8,12 @@ import threading
 import numpy as np
 import pytest
 
-from rangecast.server.state.space_index import grouped
+from rangecast import Number, Space
+from rangecast.server.state.entries import SpaceEntry
+from rangecast.server.state.space_index import SpaceIndex, grouped
 from rangecast.server.state.versions.ids import IdTexts
 from rangecast.server.state.versions.names import NameNumbers
+from rangecast.server.state.versions.version import Version
 
 
 class Bad(str):
@@ -130,3 +133,17 @@ def test_ids_of_events_are_their_json() -> None:
     assert [*grouped(events, numbers, ids)] == [(-1, b'""'), (2, b'"a",5,"q\\""'), (7, b"5")]
     assert [*grouped(events, numbers, ids, 2)] == [(-1, b'""'), (2, b'"a",5'), (7, b"5")]
     assert [*grouped(events[:0], numbers[:0], ids)] == []
+
+
+def test_scores_are_kept_once_one_is_given() -> None:
+    index = SpaceIndex(SpaceEntry("t", "points", 0, Space([Number("a")]), 1))
+    plain = dict[int, float]()
+    for number in range(3_000):
+        score = number / 3 if number in (1_500, 2_000) or number > 2_500 else 0.0
+        index.note([Version(number, f"s{number}", "a > 1", -1, number, score=score)])
+        plain[number] = score
+        if number % 400 == 0:
+            numbers = np.array([*plain])[::-1]
+            assert index.scores(numbers).tolist() == [plain[one] for one in numbers.tolist()]
+    index.note([Version(1_500, "s1500", "a > 1", -1, 9_000)])
+    assert index.scores(np.array([1_500, 2_000, 2_999])).tolist() == [0, 2_000 / 3, 2_999 / 3]
