@@ -10,6 +10,17 @@ from deltalake import DeltaTable
 from rangecast.errors import FileError, UsageError
 from rangecast.spark.stream.sinks.base import Batch
 from rangecast.spark.stream.sinks.delta import Delta
+from tests.spark.stream.test_pipeline_graph import (
+    CHECKPOINT,
+    HEAD,
+    NOTIFY,
+    SPACE,
+    UPDATES,
+    load,
+    moved,
+    rows,
+    sink,
+)
 from tests.spark.stream.test_stream import THREE, csv_events, go, publish
 from tests.support.delta_log import delta_rows
 from tests.support.server.servers import s3_server
@@ -74,6 +85,29 @@ def test_a_batch_is_in_the_table_once_whoever_repeats_it(spark, tmp_path, store,
     }  # fmt: skip
     bad = DeltaTable(f"{path}-bad", storage_options=options).to_pyarrow_table().to_pylist()
     assert [(row["event"], row["value"]) for row in bad] == [("b1", "dear")]
+
+
+def test_messages_of_notify_are_in_a_table_of_an_object_store_once(spark, tmp_path, store):
+    """A stream over two batches, each of which Spark repeats."""
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "o.csv").write_text("id,position,value\np,1,10\nq,2,20\nr,3,30\n")
+    (tmp_path / "i.csv").write_text("id,position_lo,position_hi\n7,0,2\n8,2,9\n")
+    path = f"s3://answers/{tmp_path.name}-messages"
+    options = "".join(f'options.{key} = "{value}"\n' for key, value in store.items())
+    table = f'[[sink]]\ntype = "delta"\npath = "{path}"\ninput = "notify"\n{options}'
+    text = HEAD[: HEAD.index("[[source]]")].replace('"batch"', '"stream"') + UPDATES + NOTIFY
+    text += table + sink("messages", 'input = "notify"') + CHECKPOINT
+    for number, lines in enumerate(("1,r,5,\n2,s,1,8\n", "3,s,,\n4,q,0,\n")):
+        moved(tmp_path, f"{number}.csv", lines)
+        load(tmp_path, text).run(spark)
+        for mark in (tmp_path / "checkpoint/sources/updates/commits").iterdir():
+            mark.unlink()  # as if Spark had crashed then
+        load(tmp_path, text).run(spark)
+    found = DeltaTable(path, storage_options=store).to_pyarrow_table().to_pylist()
+    names = list(found[0])
+    expected = rows(tmp_path, "messages", *names)
+    assert sorted(tuple(row[name] for name in names) for row in found) == sorted(expected)
+    assert {row["object"] for row in found} == {"r", "s", "q"}
 
 
 def test_files_of_an_attempt_that_failed_are_no_part_of_the_table(spark, tmp_path):
