@@ -64,7 +64,7 @@ class Cost(NamedTuple):
 def cold_tables(*, quick: bool) -> list[Table]:
     """Measure start-up, and one-offs of two shapes."""
     small = 1_000 if quick else 100_000
-    runs = 1 if quick else 3
+    runs = 1 if quick else 2
     with tempfile.TemporaryDirectory() as folder:
         first = make(Path(folder) / "start", 2, 1_000, 1_000)
         tables = [_started(first, runs)]
