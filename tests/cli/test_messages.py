@@ -228,7 +228,7 @@ def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
             return {"events": 1}
 
     with Run.started(output, options=RunOptions(as_json=True)) as run:
-        StreamProgress(run).batch(Done())
+        StreamProgress(run).add_batch(Done())
     line = '{"events": 1}\n'
     assert tuple(capsys.readouterr()) == (("", line) if output else (line, ""))
 
