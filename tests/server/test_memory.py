@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _SCRIPT = """
 import sys
 from rangecast.server.memory import prepare_memory, release_memory
@@ -18,6 +20,7 @@ import pandas
 """
 
 
+@pytest.mark.process
 def test_a_server_does_without_pandas_which_others_may_still_import() -> None:
     done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

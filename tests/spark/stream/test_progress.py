@@ -19,8 +19,11 @@ def test_a_batch_is_shown_with_its_rate_its_lag_and_its_matches(capsys):
     counts = {"rejected": 0, "rejected_edits": 0, "steps": {"match": 7}}
     with Run.started(None, options=RunOptions()) as run:
         progress = StreamProgress(run)
-        progress.add_batch(BatchOutcome(3, 2, 5, events=40, matches=7, seconds=2.0, lag=1200, **counts))
-        progress.add_batch(BatchOutcome(4, 2, 5, events=1, matches=7, seconds=1.0, **counts))
+        for outcome in (
+            BatchOutcome(3, 2, 5, events=40, matches=7, seconds=2.0, lag=1200, **counts),
+            BatchOutcome(4, 2, 5, events=1, matches=7, seconds=1.0, **counts),
+        ):
+            progress.add_batch(outcome)
     first, second = capsys.readouterr().err.splitlines()[:2]
     assert first == "batch 3, version 2: 40 events in, 7 matches out, 20/s, 1,200 events waiting"
     assert second == "batch 4, version 2: 1 event in, 7 matches out, 1/s"
