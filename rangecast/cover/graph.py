@@ -15,7 +15,7 @@ Deviations from the published algorithm:
   so; without it the algorithm is the published one: the messages are the same, but a root may be
   covered.
 - With k = 1 an index may hold the roots alone (`roots_only`): every covered row is covered by a
-root. Rows that lost their coverer are then indexed while they look for another one.
+  root. Rows that lost their coverer are then indexed while they look for another one.
 
 The room for the results is checked before anything is changed, so a command is done whole or not at
 all, and can be repeated once there is room.

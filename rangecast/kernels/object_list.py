@@ -13,7 +13,7 @@ address of all of them, or 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,19 @@ _AHEAD = 16
 """Objects that are fetched before they are held: most of the time goes by waiting for memory."""
 
 
-@cache
+_integers: list[AnyArray] = []
+_lock = Lock()
+
+
 def integer_objects() -> AnyArray:
-    """Return the objects of the smallest integers, which all sets share."""
-    return np.arange(_INTEGERS).astype(object)
+    """Return preallocated int objects, 0 to 65,535, shared by all sets.
+
+    Kernels read them by address, so that a caller must hold the array.
+    """
+    with _lock:
+        if not _integers:
+            _integers.append(np.arange(_INTEGERS).astype(object))
+        return _integers[0]
 
 
 class _Listed(types.Type):  # type: ignore[misc]

@@ -86,7 +86,10 @@ class MatchAnswerer:
         return pa.schema([("subscription", self.ids.type)])
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield the answers for events (n, d) in chunks that never split an event."""
+        """Yield the answers for events (n, d) in chunks.
+
+        Ordered ones never split an event; others come from one thread.
+        """
         threads = number_of_threads(self.threads, len(points))
         if self.is_ordered:
             found = stream_ordered(self.index, points, threads)

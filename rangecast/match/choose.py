@@ -114,7 +114,7 @@ def choose(
 ) -> Choice:
     """Return the requested index; `auto` chooses by the boxes and the available memory.
 
-    memory   maximum bytes of boxes and cell lists together
+    memory   maximum bytes of boxes and cell lists together; for larger ones there are slabs
 
     A device has its own index. `auto` never chooses a device.
     """

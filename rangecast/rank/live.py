@@ -219,6 +219,14 @@ def _add_recent_entry() -> Callable[..., None]:
     return direct(_add_recent, *how, *out)
 
 
+class _Prepared(NamedTuple):
+    """Calls that rank one event by score: one per part, and the recent rows."""
+
+    calls: tuple[Call, ...]
+    indexes: tuple[Slabs, ...]
+    """Owners of the arrays that the calls read by address: a part may get another index."""
+
+
 class _Ranked(NamedTuple):
     """Read-only arrays of a view that ranking needs."""
 
@@ -230,8 +238,8 @@ class _Ranked(NamedTuple):
     """The live rows that are in no part, by score, then by arrival."""
     recent_parts: dict[str | None, RankedPart]
     """Indexes over these rows, by how they combine weights."""
-    single_event: list[tuple[Call, ...]]
-    """Calls that rank one event by score, once one came: one per part, and the recent rows."""
+    single_event: list[_Prepared]
+    """Calls that rank one event by score, once one came."""
 
     @classmethod
     def of(cls, view: LiveView[Any, RankedPart]) -> _Ranked:
@@ -278,9 +286,9 @@ def _compare_recent(
 
 
 def _comparisons(scores: F64, query: Query, best: Best) -> int:
-    """Return how many comparisons `_add_recent` takes, by the descending scores of recent rows.
+    """Estimate how many comparisons `_add_recent` takes, by the descending scores of recent rows.
 
-    Some of the events stand for all.
+    It reads some of the events. So 0 doesn't mean that no recent row is in the top k of an event.
     """
     room = best.rows.shape[1]
     if query.combine is not None or room == 0:
@@ -348,9 +356,11 @@ def _ranking(
     space: Space,
 ) -> RankedPart:
     """Return the ranking index of a part of a set, built if necessary."""
-    if combine not in part.rankings:
-        part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
-    return part.rankings[combine]
+    ranking = part.rankings.get(combine)
+    if ranking is None:  # of two threads that build it, both use the first one's
+        ranking = ranked_part(rows, part.set_rows, space, index, combine)
+        ranking = part.rankings.setdefault(combine, ranking)
+    return ranking
 
 
 def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:
@@ -369,16 +379,18 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
         else:
             work = work.plus(_add_part(ranking, ranked, view.edit, query, best))
     recent = ranked.recent
-    comparisons = len(recent) * len(query.lo)
-    if comparisons > _INDEXED:
-        comparisons = _comparisons(rows.scores[recent], query, best)
-    if comparisons > _INDEXED or (view.verifier is not None and comparisons):
+    if not len(recent) or not len(query.lo):
+        return best._replace(work=work)
+    is_long = len(recent) * len(query.lo) > _INDEXED
+    if is_long:
+        is_long = _comparisons(rows.scores[recent], query, best) > _INDEXED
+    if is_long or view.verifier is not None:
         if combine not in ranked.recent_parts:
             newest = ranked_part(rows, recent.astype(np.int32), space, index, combine)
             ranked.recent_parts[combine] = newest
         newest = ranked.recent_parts[combine]
         work = work.plus(_add_part(newest, ranked, view.edit, query, best))
-    elif comparisons:
+    else:
         work = work.plus(_compare_recent(view, ranked, query, best))
     return best._replace(work=work)
 
@@ -390,33 +402,35 @@ def best_one_live(
 
     The first call on a view prepares the calls for later ones.
     """
-    ranked = _Ranked.of(view)
-    calls = ranked.single_event[0] if ranked.single_event else _prepared(view, ranked, index, space)
-    if calls is None:
-        return best_live(view, Query(points, points, k, None, None), index, space)
     check_k(k)
+    ranked = _Ranked.of(view)
+    ready = ranked.single_event[0] if ranked.single_event else _prepared(view, ranked, index, space)
+    if ready is None:
+        return best_live(view, Query(points, points, k, None, None), index, space)
     best = new_best(1, min(k, view.count))
-    for kernel, first, others in calls:
+    for kernel, first, others in ready.calls:
         kernel(*first, points, points, *others, *best, _UNREAD)
     return Best(*best)
 
 
 def _prepared(
     view: LiveView[Any, RankedPart], ranked: _Ranked, index: str, space: Space
-) -> tuple[Call, ...] | None:
+) -> _Prepared | None:
     """Return the calls that rank one event; `None` if the set has another index than `Slabs`."""
     if view.verifier is not None:
         return None
-    calls = list[Call]()
+    calls, indexes = list[Call](), list[Slabs]()
     for part in view.parts:
         ranking = _ranking(part, view.rows, None, index, space)
         structure = _settled(ranking)
         if not isinstance(structure, Slabs):
             return None
+        indexes.append(structure)
         calls.append(structure.single_event(ranked.liveness(ranking, view.edit), ranked.arrival))
     if len(ranked.recent):
         recent = view.rows.bounds.table, ranked.recent, ranked.arrival
         how = False, number_of("sum"), NO_TOLERANCES, view.rows.scores[:, None]
         calls.append((_add_recent_entry(), (*recent, *how), ()))
-    ranked.single_event[:] = [tuple(calls)]
-    return ranked.single_event[0]
+    ready = _Prepared(tuple(calls), tuple(indexes))
+    ranked.single_event[:] = [ready]
+    return ready

@@ -1,7 +1,10 @@
 """Ids of an answer, by arrival: whatever the order in which rows are found, edited or not."""
 
+import gc
 import random
 import sys
+import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from rangecast import liveset
 from rangecast.engine import Engine
+from rangecast.kernels import object_list
 from rangecast.kernels.ordering import sort_rows
 from rangecast.model.attributes.base import Number
 from rangecast.model.sets.id_lists import IdLists
@@ -135,3 +139,31 @@ def test_a_small_set_makes_its_own_integers():
     rows = np.arange(10, dtype=np.int32)
     assert lists.list(rows) == [*range(300, 310)]
     assert lists.list(rows)[0] is not lists.list(rows)[0]
+
+
+def test_threads_that_need_the_objects_of_integers_at_once_share_them(monkeypatch):
+    """Kernels read them by address: an array that only one thread has would be freed."""
+    monkeypatch.setattr(object_list, "_integers", [])
+    start, arrays = threading.Barrier(4), []
+
+    def fetch():
+        start.wait()
+        arrays.append(object_list.integer_objects())
+
+    threads = [threading.Thread(target=fetch) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({array.ctypes.data for array in arrays}) == 1
+
+
+def test_a_set_keeps_the_objects_of_integers_that_its_kernels_read(monkeypatch):
+    monkeypatch.setattr(object_list, "_integers", [])
+    engine = Engine(SPACE)
+    engine.subscribe_many({"id": [*range(5_000)], "filter": ["x < 1"] * 5_000})
+    assert engine.match({"x": 0}) == [*range(5_000)]
+    array = weakref.ref(object_list._integers.pop())
+    gc.collect()
+    assert array() is not None
+    assert engine.match({"x": 0}) == [*range(5_000)]

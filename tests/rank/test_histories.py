@@ -1,5 +1,8 @@
 """Long random histories of edits: the answer is that of a set built anew, in every structure."""
 
+import gc
+import weakref
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +13,7 @@ from rangecast import liveset as liveset_module
 from rangecast.engine import Engine
 from rangecast.errors import UsageError
 from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.patterns import Text
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.simplest import simplest
@@ -222,6 +226,76 @@ def test_new_rows_are_indexed_for_a_batch_only_if_they_may_reach_its_top_k():
         found = engine.rank_points(events, 5)
         assert [value for _, value in found[1_999]] == [max(1.0, score)] * 5
         assert bool(engine._view.ranked[0].recent_parts) == are_indexed
+
+
+@pytest.mark.parametrize("rank_index", ["auto", "slabs", "scan"])
+def test_new_rows_reach_events_that_the_estimate_of_comparisons_does_not_read(rank_index):
+    """All events that the estimate reads have their top k among older rows with higher scores."""
+    old, new, k = 600, 300, 3
+    engine = Engine(plane(), rank_index=rank_index)
+    for first, count, lo, score in ((0, old, 0.0, 100.0), (old, new, 4.0, 1.0)):
+        ids, bounds = [*range(first, first + count)], np.full((count, D), lo)
+        boxes = Boxes.of(bounds, bounds + 1, ids=ids, scores=np.full(count, score))
+        engine.subscribe_many(boxes)
+    events = np.full((1_000, D), 4.5)
+    events[:: rank_live._SAMPLED] = 0.5
+    assert new * len(events) > rank_live._INDEXED
+    for event, ranking in enumerate(engine.rank_points(events, k)):
+        is_read = event % rank_live._SAMPLED == 0
+        first, score = (0, 100.0) if is_read else (old, 1.0)
+        assert ranking == [(first + at, score) for at in range(k)]
+
+
+def test_prepared_calls_keep_the_index_that_they_read():
+    """Another thread that builds the index of a part at the same time puts its own there."""
+    engine = Engine(plane(), rank_index="slabs")
+    lo = np.random.default_rng(1).random((1_000, D))
+    engine.subscribe_many(Boxes.of(lo, lo + 0.5, scores=np.arange(1_000.0)))
+    before = engine.rank({"a0": 0.6, "a1": 0.6}, 5)
+    part = engine._view.parts[0]
+    index = weakref.ref(part.rankings[None].structure)
+    part.rankings.clear()
+    gc.collect()
+    assert index() is not None
+    assert engine.rank({"a0": 0.6, "a1": 0.6}, 5) == before
+
+
+def test_threads_that_build_the_index_of_a_part_at_the_same_time_share_it(monkeypatch):
+    engine = Engine(plane(), rank_index="slabs")
+    engine.subscribe_many(Boxes.of(np.zeros((1_000, D)), np.ones((1_000, D))))
+    build, indexes = rank_live.ranked_part, []
+
+    def built_twice(*given):
+        """Build an index while another thread builds one, too."""
+        if not indexes:
+            indexes.append(None)
+            engine.rank_points(np.full((2, D), 0.5), 3)
+        indexes.append(build(*given))
+        return indexes[-1]
+
+    monkeypatch.setattr(rank_live, "ranked_part", built_twice)
+    assert len(engine.rank({"a0": 0.5, "a1": 0.5}, 3)) == 3
+    part = engine._view.parts[0]
+    assert len(indexes) == 3
+    assert part.rankings[None] is indexes[1]
+
+
+@pytest.mark.parametrize("subscriptions", [0, 1, 600])
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "3", None])
+@pytest.mark.parametrize("kind", ["slabs", "scan", "text"])
+def test_k_is_checked_for_one_event_as_for_many(kind, k, subscriptions):
+    attributes = [Number("a0"), Text("title")] if kind == "text" else [Number("a0")]
+    rank_index = "scan" if kind == "scan" else "auto"
+    engine = Engine(Space(attributes), rank_index=rank_index)
+    filters = ["a0 < 5 and title contains 'a'" if kind == "text" else "a0 < 5"] * subscriptions
+    engine.subscribe_many({"id": [*range(subscriptions)], "filter": filters})
+    event = {"a0": 3} | ({"title": "a"} if kind == "text" else {})
+    errors = []
+    for call in (lambda: engine.rank(event, k), lambda: engine.rank_many([event], k)):
+        with pytest.raises(UsageError) as error:
+            call()
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("dimensions", [1, 3])

@@ -128,7 +128,7 @@ def _compiled() -> tuple[Any, ...] | None:
 class IdLists:
     """Ids of a set's rows; the rows before `ascending` are in order of arrival."""
 
-    __slots__ = ("_arrival", "_bundle", "array", "ids", "list", "rows_in_order")
+    __slots__ = ("_arrival", "_bundle", "_integers", "array", "ids", "list", "rows_in_order")
 
     def __init__(self, rows: RowArrays, ascending: int):
         self.ids: AnyArray = rows.ids
@@ -136,7 +136,8 @@ class IdLists:
         self._arrival = rows.arrival
         are_objects = int(rows.ids.dtype.hasobject)
         has_many = not are_objects and len(rows.ids) >= _MANY
-        integers = integer_objects().ctypes.data if has_many else 0
+        self._integers = integer_objects() if has_many else None
+        integers = 0 if self._integers is None else self._integers.ctypes.data
         ids = rows.ids.ctypes.data
         self._bundle = Bundle(_Order(rows.arrival, ascending, ids, are_objects, integers))
         self.rows_in_order: Callable[[I32], I32] = self._plain_order
