@@ -143,6 +143,8 @@ def cli(
             patch.chdir(cwd)
             patch.setattr(sys, "argv", given)
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            if "serve" in given:  # it would change the allocators of this process for good
+                patch.setattr("rangecast.server.memory.prepare_memory", lambda: None)
             with pytest.raises(SystemExit) as end:
                 main(command)
         out, err = capsys.readouterr()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import typer
 
@@ -121,7 +122,9 @@ def test_what_serve_rejects(cli: Cli, folder: Path) -> None:
         text: str = cli("serve", *arguments, code=2, cwd=folder).stderr
         return text
 
+    pool = pa.default_memory_pool().backend_name
     assert "would be reachable from other machines without TLS" in said("--host", "0.0.0.0")
+    assert pa.default_memory_pool().backend_name == pool
     assert "must be given together" in said("--tls-cert", "x.pem")
     assert "can't be read" in said("--space", "none.toml")
     assert "no log found" in cli("log", "check", folder / "nothing", code=2).stderr

@@ -56,8 +56,8 @@ class Tickets:
 async def make_ticket(request: Request) -> Any:
     """Create a ticket: `?ticket=` opens one WebSocket or stream, within 30 seconds."""
     known(request)
-    issue = request.app.state.tickets.issue(grant_of(request).digest)
-    return {"ticket": issue, "seconds": SECONDS}
+    ticket = request.app.state.tickets.issue(grant_of(request).digest)
+    return {"ticket": ticket, "seconds": SECONDS}
 
 
 def grant_by_ticket(connection: HTTPConnection) -> Grant:

@@ -100,9 +100,9 @@ class Replay:
                 if key in consumers:
                     consumers[key].cursor = max(consumers[key].cursor, seq)
         elif unit.kind == UPDATES:
-            told = updates_of(unit)[0]
-            registry.retained.note(told.tenant, unit.last, len(unit.body))
-            registry.boards[told.tenant, told.board].take(unit)
+            updates = updates_of(unit)[0]
+            registry.retained.note(updates.tenant, unit.last, len(unit.body))
+            registry.boards[updates.tenant, updates.board].take(unit)
         elif unit.kind == EVENTS:
             head = head_of(unit)
             registry.retained.note(head.tenant, unit.last, len(unit.body))

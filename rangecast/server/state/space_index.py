@@ -85,7 +85,8 @@ class SpaceIndex:
     def apply(self, changes: Sequence[Change]) -> None:
         """Apply changes to the index; no event is matched in between."""
         if any(change.space is not None for change in changes):
-            self._rebuild_index()
+            numbers = {change.gone.number for change in changes if change.gone is not None}
+            self._rebuild_index([number for number in numbers if number in self.engine])
             return
         put: list[Version] = []
         last: dict[int, int | None] = {}  # by number: index in `put`; `None`: removed
@@ -98,6 +99,7 @@ class SpaceIndex:
         gone = [number for number, index in last.items() if index is None and number in self.engine]
         if gone:
             self.engine.unsubscribe_many(gone)
+            self.ids.remove(gone)
         places = [index for index in last.values() if index is not None]
         if not places:
             return
@@ -111,15 +113,22 @@ class SpaceIndex:
     def move(self, gone: Sequence[Version], put: Sequence[Version], bounds: Bounds) -> None:
         """Remove versions, then add others, with their boxes."""
         if gone:
-            self.engine.unsubscribe_many([version.number for version in gone])
+            numbers = [version.number for version in gone]
+            self.engine.unsubscribe_many(numbers)
+            self.ids.remove(numbers)
         if put:
             self.note(put)
             self.engine.subscribe_many(version_boxes(self.engine.space, put, bounds))
 
-    def _rebuild_index(self) -> None:
-        """Rebuild the index after the space has changed: filters have new boxes."""
+    def _rebuild_index(self, removed: Sequence[int]) -> None:
+        """Rebuild the index after the space has changed: filters have new boxes.
+
+        removed   numbers of the index that have left, or that have another version
+        """
         self.engine = Engine(self.entry.space)
         live = sorted(self.entry.live.values(), key=lambda subscription: subscription.number)
+        if removed:
+            self.ids.remove(removed)
         self.note(live)
         if live:
             bounds = bounds_of([subscription.filter for subscription in live], self.engine.space)

@@ -11,6 +11,7 @@ import pytest
 from rangecast import Number, Space
 from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.space_index import SpaceIndex, grouped
+from rangecast.server.state.versions import ids as ids_module
 from rangecast.server.state.versions.ids import IdTexts
 from rangecast.server.state.versions.names import NameNumbers
 from rangecast.server.state.versions.version import Version
@@ -124,6 +125,78 @@ def test_ids_are_those_of_a_list() -> None:
     for number, id_ in enumerate(plain):
         ids.put([number], [id_])
     assert ids.memory == before
+
+
+def test_a_reader_never_finds_an_id_of_one_buffer_in_another() -> None:
+    """A reader that holds the arrays goes on while the writer replaces the buffer."""
+    ids = IdTexts()
+    ids.put(range(100), [f"s{n}" for n in range(100)])
+    before = ids._ids
+    ids.put([5], ["n" * 10_000])
+    assert ids._ids.texts is not before.texts
+    out, _ = ids_module._joined(before, np.array([5]))
+    assert out.tobytes() == b'"s5",'
+    assert ids[5] == "n" * 10_000
+
+
+def test_the_text_of_an_id_that_changes_is_not_kept() -> None:
+    """7 and "7" are one id for a server, so that a replacement may change the text."""
+    ids, sizes = IdTexts(), []
+    for turn in range(400):
+        ids.put(range(1_000), [n if turn % 2 else str(n) for n in range(1_000)])
+        assert ids[999] == (999 if turn % 2 else "999")
+        sizes.append(ids.memory)
+    assert max(sizes) <= 4 * sizes[0]
+
+
+def test_the_texts_of_removed_ids_are_not_kept() -> None:
+    ids, sizes = IdTexts(), []
+    ids.put(range(100), [f"stays-{n}" for n in range(100)])
+    for first in range(100, 100_000, 100):
+        numbers = range(first, first + 100)
+        ids.put(numbers, [f"session-{number}" for number in numbers])
+        ids.remove(numbers)
+        sizes.append(len(ids._ids.texts))
+    assert max(sizes) <= 20_000
+    assert len(ids._removed) <= 1_000
+    assert ids.listed(np.arange(100)) == [f"stays-{n}" for n in range(100)]
+
+
+def test_ids_that_are_removed_stay_while_a_thread_reads() -> None:
+    ids = IdTexts()
+    numbers = range(2_000)
+    texts = [f"session-{number}" for number in numbers]
+    ids.put(numbers, texts)
+    with ids.reading():
+        for number in numbers:
+            ids.remove([number])
+        ids._compact()
+        assert ids.listed(np.arange(2_000)) == texts
+        with ids.reading():  # it began when they were gone
+            pass
+    ids.put([2_000], ["x" * 100_000])  # as much again is dead: the buffer is compacted
+    ids.put([2_000], ["last"])
+    assert len(ids._ids.texts) < 1_000
+    assert ids.listed(np.array([3, 2_000])) == ["", "last"]
+
+
+def test_ids_are_those_of_a_dict_while_numbers_leave_and_return() -> None:
+    dice = random.Random(5)
+    ids, plain = IdTexts(), dict[int, str | int]()
+    for turn in range(3_000):
+        numbers = [*{dice.randrange(300) for _ in range(dice.randrange(1, 9))}]
+        if turn % 2:
+            leaving = [number for number in numbers if number in plain]
+            if leaving:
+                ids.remove(leaving)
+            for number in leaving:
+                del plain[number]
+        else:
+            mine = [dice.choice([turn, str(turn), "same", "y" * 40]) for _ in numbers]
+            ids.put(numbers, mine)
+            plain.update(zip(numbers, mine, strict=True))
+        wanted = dice.sample([*plain], min(len(plain), 5))
+        assert ids.listed(np.array(wanted, np.int64)) == [plain[number] for number in wanted]
 
 
 def test_ids_of_events_are_their_json() -> None:

@@ -97,6 +97,17 @@ def test_versions_are_those_of_a_dict(seed: int) -> None:
         assert mine.died(np.array([*some, 10**6, 10**6 + 1], np.int64)).tolist() == [*ends, 0, 0]
 
 
+@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
+def test_records_of_a_line_have_their_places_whatever_its_length(size: int) -> None:
+    """A snapshot may have been written with blocks of another size."""
+    records, versions = PackedRecords(Version), [version(n, n, 0) for n in range(3 * size)]
+    for first in range(0, len(versions), size):
+        line = versions[first : first + size]
+        assert records.extend(line, msgspec.json.encode(line)) == first
+    stored = [records.get(place) for place in range(len(versions))]
+    assert [as_tuple(record) for record in stored if record] == [*map(as_tuple, versions)]
+
+
 def test_memory_follows_the_records_that_stay() -> None:
     records = PackedRecords(Version)
     places = [records.append(version(number, number)) for number in range(100 * BLOCK)]

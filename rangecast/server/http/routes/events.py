@@ -181,7 +181,9 @@ async def _answer(
             for row, reason in rejected
         ]
         points = events.points_in(index.engine.space)
-        return _encode({name: results(index, points), "rejected": wrong})
+        with index.ids.reading():
+            answers = results(index, points)
+        return _encode({name: answers, "rejected": wrong})
 
     if when is None:
         content = await asyncio.to_thread(work, core.indexes[entry.number])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from rangecast.server.shapes import shapes_of
 from rangecast.server.state.edits import NEVER
 from rangecast.server.state.entries import SpaceEntry
 from rangecast.server.state.registry import RequestError
+from rangecast.server.state.space_index import SpaceIndex
 
 router = APIRouter(prefix="/v1/spaces")
 
@@ -73,9 +75,7 @@ async def why_not(request: Request, space: str) -> Any:
     core, entry, asked = await _asked(request, space)
     nearest = check_integer("k", asked.k, 1, MAX_NEAREST)
     index = core.indexes[entry.number]
-    return await asyncio.to_thread(
-        explain.recipients, index, asked.explained(), _passing(core, entry), nearest
-    )
+    return await _read(index, explain.recipients, asked.explained(), _passing(core, entry), nearest)
 
 
 @router.get("/{space}/explain")
@@ -102,7 +102,7 @@ async def find_covering(request: Request, space: str) -> Any:
     else:
         raise RequestError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     passing = _passing(core, entry)
-    return await asyncio.to_thread(explain.find_covering, index, wanted, number, passing)
+    return await _read(index, explain.find_covering, wanted, number, passing)
 
 
 @router.get("/{space}/boxes")
@@ -115,7 +115,7 @@ async def boxes(request: Request, space: str, x: str = "", y: str = "", limit: i
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 2000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
-    return await asyncio.to_thread(explain.boxes_on_axes, index, x, y, passing, limit)
+    return await _read(index, explain.boxes_on_axes, x, y, passing, limit)
 
 
 @router.get("/{space}/shapes")
@@ -132,9 +132,21 @@ async def list_shapes(
     check_integer("limit", limit, 1, 10_000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
     first = arrival_after(after)
-    shapes = await asyncio.to_thread(shapes_of, index, place, passing, first, limit)
+    shapes = await _read(index, shapes_of, place, passing, first, limit)
     shapes["tiles"] = request.app.state.map_tiles
     return Response(msgspec.json.encode(shapes), media_type="application/geo+json")
+
+
+async def _read(
+    index: SpaceIndex, work: Callable[..., dict[str, Any]], *arguments: Any
+) -> dict[str, Any]:
+    """Return what a function of an index returns, which runs in a thread of its own."""
+
+    def run() -> dict[str, Any]:
+        with index.ids.reading():
+            return work(index, *arguments)
+
+    return await asyncio.to_thread(run)
 
 
 def _passing(core: Core, entry: SpaceEntry) -> set[int]:

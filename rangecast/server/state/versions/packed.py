@@ -64,7 +64,7 @@ class PackedRecords(Generic[Record]):
         """Add records; return the place of the first. `text`: their JSON, if it is known."""
         last = self._blocks[-1] if self._blocks else None
         is_open = isinstance(last, list) and len(last) < BLOCK
-        if text is None or len(records) < BLOCK or is_open:
+        if text is None or len(records) != BLOCK or is_open:
             places = [self.append(record) for record in records]
             return places[0]
         if isinstance(last, list):
