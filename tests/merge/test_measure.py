@@ -167,7 +167,7 @@ def test_settings_are_compared_by_what_they_let_through_not_by_cells_that_no_val
     boxes = random_boxes(rng, space, 3)
     best = best_of(boxes)
     points = np.stack([uniform_values(rng, one, 50_000) for one in space], axis=1)
-    cells = best.setting.made(space, points)
+    cells = best.setting.make_cells(space, points)
     exact = Summary.of(boxes, space, cells=cells).ranges()
     passed = within_budget(exact, 10)[0].contains_cells(cells.places(points)).mean()
     assert best.coverage == pytest.approx(passed, abs=0.01)

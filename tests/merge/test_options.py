@@ -90,7 +90,7 @@ def test_quantile_cells_let_fewer_pass_where_publications_crowd():
     truth = matched(boxes, np.arange(60), points)
     passed = {}
     for kind in ("uniform", "quantiles"):
-        cells = Setting(space.names, 4, kind).made(space, points[:10_000])
+        cells = Setting(space.names, 4, kind).make_cells(space, points[:10_000])
         held = Summary.of(boxes, space, cells=cells).may_match_many(points)
         assert (held >= truth).all()
         passed[kind] = held.sum()
