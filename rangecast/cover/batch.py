@@ -74,7 +74,7 @@ def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I3
     index = Blocks(dimensions)
     index.reserve(len(store.arrays.owner))
     kernels = kernels_for(index)
-    for piece in _twice_as_many(kept):
+    for piece in _doubling_slices(kept):
         index.hold(store, boxes_of(store.arrays, piece))
         above = np.empty(len(open_places), np.int32)
         kernels.earliest_above(index.state.table, store.table, rows[open_places], above)
@@ -83,7 +83,7 @@ def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I3
     return coverers
 
 
-def _twice_as_many(rows: I64) -> Iterator[I64]:
+def _doubling_slices(rows: I64) -> Iterator[I64]:
     """Yield the first few rows, then twice as many, and so on."""
     begin, size = 0, max(_FEW, len(rows) // _SHARE)
     while begin < len(rows):

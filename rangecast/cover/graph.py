@@ -64,7 +64,7 @@ DONE, NEEDS_EDGES, NEEDS_ROOM, IS_STALE, NEEDS_LOG = range(5)
 
 
 @edited
-class Log(NamedTuple):
+class Messages(NamedTuple):
     """Messages to neighbours, in any order within a command except that the withdrawal is last."""
 
     command: I64
@@ -114,15 +114,15 @@ def _copy_work(store: Store, source: int, target: int) -> None:
 @jit
 def _has_edge_room(store: Store, wanted: int) -> bool:
     """Return whether there is room for `wanted` more edges."""
-    used: int = store.notes[USED_EDGES] - store.notes[FREE_EDGES]
-    return used + wanted <= int(store.notes[EDGE_ROOM])
+    used: int = store.header[USED_EDGES] - store.header[FREE_EDGES]
+    return used + wanted <= int(store.header[EDGE_ROOM])
 
 
 @jit
 def _nearest(store: Store, rows: I32, count: int, down: bool) -> int:
     """Keep only the minimal rows above a row (`down`: maximal ones below); return their number."""
-    store.notes[STAMP] += 1
-    stamp = store.notes[STAMP]
+    store.header[STAMP] += 1
+    stamp = store.header[STAMP]
     for i in range(count):
         for j in range(count):
             if i != j and store.seen[rows[i]] != stamp:
@@ -140,7 +140,7 @@ def _nearest(store: Store, rows: I32, count: int, down: bool) -> int:
 @jit
 def _add_to_all(index: Any, store: Store, row: int, k: int) -> tuple[int, int]:
     """Add a row to G* or to the poset; return how many are above, and the edges needed."""
-    everything = store.notes[ROW_ROOM]
+    everything = store.header[ROW_ROOM]
     above = search_all(
         index, store, SearchParameters(row, False, False, False, everything), SUBSCRIBE, store.found
     )
@@ -166,8 +166,8 @@ def _add_to_all(index: Any, store: Store, row: int, k: int) -> tuple[int, int]:
 @jit
 def _cut_across(store: Store, above: int, below: int) -> None:
     """Cut the edges from found[:above] to others[:below], as a row is inserted between them."""
-    store.notes[STAMP] += 1
-    stamp = store.notes[STAMP]
+    store.header[STAMP] += 1
+    stamp = store.header[STAMP]
     for i in range(below):
         store.seen[store.others[i]] = stamp
     for i in range(above):
@@ -191,7 +191,7 @@ def _add(
     )
     below = 0
     if above == 0 and late:
-        all_roots = SearchParameters(row, True, True, False, store.notes[ROW_ROOM])
+        all_roots = SearchParameters(row, True, True, False, store.header[ROW_ROOM])
         below = search_all(index, store, all_roots, LATE, store.others)
     if not _has_edge_room(store, above + below):
         return -1, above + below
@@ -299,7 +299,7 @@ def _run(
     k: int,
     roots_only: bool,
     late: bool,
-    log: Log,
+    log: Messages,
 ) -> tuple[int, int, int, int]:
     """Apply the commands from `start` on, and log the messages.
 
@@ -377,15 +377,15 @@ def _kernels_for(kind: Any) -> Kernels:
         log: I64,
     ) -> tuple[int, int, int, int]:
         held, live = pointers(opened(index, kind)), pointers(opened(store, Store))
-        todo, out = opened(commands, Commands), opened(log, Log)
+        todo, out = opened(commands, Commands), opened(log, Messages)
         return _run(held, live, todo, start, k, roots_only, late, out)
 
     @jit
     def earliest_above(index: I64, store: I64, rows: I32, out: I32) -> None:
         held, live = pointers(opened(index, kind)), pointers(opened(store, Store))
         for i in range(len(rows)):
-            want = SearchParameters(rows[i], False, False, True, 1)
-            count = search_all(held, live, want, SUBSCRIBE, live.found)
+            parameters = SearchParameters(rows[i], False, False, True, 1)
+            count = search_all(held, live, parameters, SUBSCRIBE, live.found)
             out[i] = live.found[0] if count else NONE
 
     return Kernels(jit(run), jit_single(run), earliest_above)

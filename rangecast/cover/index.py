@@ -46,8 +46,8 @@ class SearchParameters(NamedTuple):
     roots: bool
     """Only rows without incoming edges."""
     earliest: bool
-    """Only the row that arrived first, instead of the first `most` found."""
-    most: int
+    """Only the row that arrived first, instead of the first `max_found` found."""
+    max_found: int
 
 
 class Index(Protocol):
@@ -80,9 +80,9 @@ def drop(index: Any, box: int) -> None:
 
 
 def search(
-    index: Any, store: Store, want: SearchParameters, box: int, out: I32, filled: int
+    index: Any, store: Store, parameters: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
-    """Append the rows that match `want` to `out`, searching with one box of `want.row`.
+    """Append the rows that match `parameters` to `out`, searching with one box of `parameters.row`.
 
     Returns the filled length of `out`, the nodes visited and the points compared.
     """
@@ -119,9 +119,9 @@ def register(
 
         return call if is_kind(index) else None
 
-    def for_search(index: Any, store: Any, want: Any, box: Any, out: Any, filled: Any) -> Any:
-        def call(index: Any, store: Any, want: Any, box: Any, out: Any, filled: Any) -> Any:
-            return searches(index, store, want, box, out, filled)
+    def for_search(index: Any, store: Any, parameters: Any, box: Any, out: Any, filled: Any) -> Any:
+        def call(index: Any, store: Any, parameters: Any, box: Any, out: Any, filled: Any) -> Any:
+            return searches(index, store, parameters, box, out, filled)
 
         return call if is_kind(index) else None
 
@@ -142,34 +142,34 @@ def register(
 
 
 @jit
-def consider(store: Store, want: SearchParameters, box: int, out: I32, filled: int) -> int:
+def consider(store: Store, parameters: SearchParameters, box: int, out: I32, filled: int) -> int:
     """Append the owner of a found box, if it is wanted and not in the output yet.
 
     A found box dominates the query box, or is dominated by it.
     """
-    row, other = want.row, store.owner[box]
-    stamp = store.notes[STAMP]
+    row, other = parameters.row, store.owner[box]
+    stamp = store.header[STAMP]
     if other == row or store.seen[other] == stamp:
         return filled
-    if want.roots and store.coverers[other] != 0:
+    if parameters.roots and store.coverers[other] != 0:
         return filled
-    if want.earliest and filled and store.arrival[out[0]] < store.arrival[other]:
+    if parameters.earliest and filled and store.arrival[out[0]] < store.arrival[other]:
         return filled
     single = (
         store.following[store.first[row]] == NONE and store.following[store.first[other]] == NONE
     )
-    above, below = (row, other) if want.down else (other, row)
+    above, below = (row, other) if parameters.down else (other, row)
     if single:
         wanted = store.arrival[above] < store.arrival[below] or not _equal(store, above, below)
     else:
         # Any box of a row is found only if its first one is, when searching downwards.
-        if want.down and box != store.first[other]:
+        if parameters.down and box != store.first[other]:
             return filled
         wanted = is_above(store, above, below)
     store.seen[other] = stamp
     if not wanted:
         return filled
-    if want.earliest:
+    if parameters.earliest:
         filled = 0
     out[filled] = other
     return filled + 1
@@ -178,7 +178,7 @@ def consider(store: Store, want: SearchParameters, box: int, out: I32, filled: i
 @jit
 def _equal(store: Store, row: int, other: int) -> bool:
     box, beside = store.first[row], store.first[other]
-    width = store.notes[WIDTH]
+    width = store.header[WIDTH]
     for j in range(width):
         if store.points[box * width + j] != store.points[beside * width + j]:
             return False
@@ -186,26 +186,26 @@ def _equal(store: Store, row: int, other: int) -> bool:
 
 
 @jit
-def is_enough(want: SearchParameters, filled: int) -> bool:
+def is_enough(parameters: SearchParameters, filled: int) -> bool:
     """Return whether a search may stop."""
-    return filled >= want.most and not want.earliest
+    return filled >= parameters.max_found and not parameters.earliest
 
 
 @jit
-def search_all(index: Any, store: Store, want: SearchParameters, kind: int, out: I32) -> int:
+def search_all(index: Any, store: Store, parameters: SearchParameters, kind: int, out: I32) -> int:
     """Write the rows related to a row to `out`; return their number.
 
     The work is counted under `kind`.
     """
-    store.notes[STAMP] += 1
+    store.header[STAMP] += 1
     filled = 0
-    box = store.first[want.row]
+    box = store.first[parameters.row]
     at = kind * COSTS
     store.work[at + CALLS] += 1
     while box != NONE:
-        filled, nodes, compared = search(index, store, want, box, out, filled)
+        filled, nodes, compared = search(index, store, parameters, box, out, filled)
         store.work[at + NODES] += nodes
         store.work[at + COMPARISONS] += compared
         # What covers a row covers its first box; what it covers lies in any of its boxes.
-        box = store.following[box] if want.down else np.int32(NONE)
+        box = store.following[box] if parameters.down else np.int32(NONE)
     return filled

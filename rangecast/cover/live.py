@@ -19,7 +19,7 @@ from rangecast.cover.graph import (
     NEEDS_LOG,
     NEEDS_ROOM,
     Commands,
-    Log,
+    Messages,
     kernels_for,
 )
 from rangecast.cover.index import Index
@@ -63,7 +63,7 @@ class Live:
         self._k = k
         self._roots_only = roots_only
         self._late = late
-        log = Log(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
+        log = Messages(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
         self._log = Bundle(log)
         self._single = Bundle(Commands(np.empty(1, np.int32), np.empty(1, np.uint8)))
         self._free_rows: list[int] = []
@@ -140,7 +140,7 @@ class Live:
     def do(self, rows: I32, comes: U8) -> RowMessages:
         """Add and remove rows in order; the boxes of new rows are already stored."""
         commands = Bundle(Commands(rows, comes))
-        self._log = self._log.grown(**dict.fromkeys(Log._fields, len(rows)))
+        self._log = self._log.grown(**dict.fromkeys(Messages._fields, len(rows)))
         sent: list[list[npt.NDArray[np.generic]]] = []
         at = 0
         while at < len(rows):
@@ -184,13 +184,13 @@ class Live:
     def _provide_room(self, reason: int, lacking: int) -> None:
         """Provide the room that a kernel stopped for."""
         if reason == NEEDS_EDGES:
-            self._grow(int(self.store.arrays.notes[USED_EDGES]) + lacking)
+            self._grow(int(self.store.arrays.header[USED_EDGES]) + lacking)
         elif reason == NEEDS_ROOM:
             self.index.make_room(lacking)
         elif reason == IS_STALE:
             self.index.hold(self.store, self.index.held())
         elif reason == NEEDS_LOG:
-            self._log = self._log.grown(**dict.fromkeys(Log._fields, lacking))
+            self._log = self._log.grown(**dict.fromkeys(Messages._fields, lacking))
 
     def by_arrival(self, rows: I64 | I32) -> I64:
         """Return rows in order of arrival."""
@@ -232,7 +232,7 @@ class Live:
         """Return all arrays but the index, which `restore` rebuilds."""
         store = self.store.arrays
         sizes = dict.fromkeys(BY_BOX, self.boxes) | dict.fromkeys(BY_ROW, self.rows)
-        sizes |= {"edges": int(store.notes[USED_EDGES]), "notes": len(store.notes)}
+        sizes |= {"edges": int(store.header[USED_EDGES]), "header": len(store.header)}
         free = {"free_rows": self._free_rows, "free_boxes": self._free_boxes}
         return {
             **{name: getattr(store, name)[:size] for name, size in sizes.items()},
@@ -243,7 +243,7 @@ class Live:
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Restore what `arrays` returned."""
-        names = (*BY_BOX, *BY_ROW, "edges", "notes")
+        names = (*BY_BOX, *BY_ROW, "edges", "header")
         self.store = self.store.replaced(**{name: arrays[name].copy() for name in names})
         self.live = arrays["live"].copy()
         self.rows, self.boxes = len(arrays["first"]), len(arrays["owner"])

@@ -45,14 +45,14 @@ def _drop(index: ScanState, box: int) -> None:
 
 @jit
 def _search(
-    index: ScanState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
+    index: ScanState, store: Store, parameters: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     for at in range(index.size[0]):
         other = index.held[at]
-        holds = dominates(store, box, other) if want.down else dominates(store, other, box)
+        holds = dominates(store, box, other) if parameters.down else dominates(store, other, box)
         if holds:
-            filled = consider(store, want, other, out, filled)
-            if is_enough(want, filled):
+            filled = consider(store, parameters, other, out, filled)
+            if is_enough(parameters, filled):
                 return filled, 0, at + 1
     return filled, 0, index.size[0]
 

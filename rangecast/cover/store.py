@@ -21,7 +21,7 @@ boxes exactly one represents the rest.
 A row or a box whose subscription left is used again. Arrays only grow, by copying.
 
 Kernels work on pointers to the arrays, under the same names. So everything is indexed flat, and how
-much room there is stands in `notes`.
+much room there is stands in `header`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NONE = -1
 
 # Columns of `edges`. A free edge has the next free one as its source.
 SOURCE, TARGET, NEXT_OUT, BEFORE_OUT, NEXT_IN, BEFORE_IN = range(6)
-# Items of `notes`.
+# Items of `header`.
 FREE_EDGE, USED_EDGES, FREE_EDGES, STAMP, WIDTH, ROW_ROOM, EDGE_ROOM = range(7)
 EDGE = 6
 """Numbers per edge."""
@@ -68,15 +68,15 @@ class Store(NamedTuple):
     found: I32
     others: I32
     """(rows,) each: output of searches."""
-    notes: I64
+    header: I64
     work: Annotated[I64, 2]
     """(2 * kinds, 3) work of searches so far, and up to the last command."""
 
 
 def empty(dimensions: int) -> Bundle[Store]:
     """Return the arrays of a set without subscriptions."""
-    none, notes = np.empty(0, np.int32), np.zeros(7, np.int64)
-    notes[FREE_EDGE], notes[WIDTH] = NONE, 2 * dimensions
+    none, header = np.empty(0, np.int32), np.zeros(7, np.int64)
+    header[FREE_EDGE], header[WIDTH] = NONE, 2 * dimensions
     store = Store(
         points=np.empty((0, 2 * dimensions)),
         owner=none,
@@ -91,7 +91,7 @@ def empty(dimensions: int) -> Bundle[Store]:
         seen=np.empty(0, np.int64),
         found=none,
         others=none,
-        notes=notes,
+        header=header,
         work=np.zeros((2 * KINDS, COSTS), np.int64),
     )
     return Bundle(store)
@@ -108,7 +108,7 @@ def with_room(store: Bundle[Store], *, rows: int, boxes: int, edges: int) -> Bun
     sizes = dict.fromkeys(BY_BOX, boxes) | dict.fromkeys((*BY_ROW, *_SCRATCH), rows)
     larger = store.grown(**sizes, edges=edges)
     arrays = larger.arrays
-    arrays.notes[ROW_ROOM], arrays.notes[EDGE_ROOM] = len(arrays.first), len(arrays.edges)
+    arrays.header[ROW_ROOM], arrays.header[EDGE_ROOM] = len(arrays.first), len(arrays.edges)
     return larger
 
 
@@ -132,7 +132,7 @@ def points_of(lo: F64, hi: F64) -> F64:
 @jit
 def dominates(store: Store, larger: int, smaller: int) -> bool:
     """Return whether the box `smaller` lies inside the box `larger`."""
-    points, width = store.points, store.notes[WIDTH]
+    points, width = store.points, store.header[WIDTH]
     above, below = larger * width, smaller * width
     for j in range(width):  # noqa: SIM110 - numba has no quicker way
         if points[above + j] < points[below + j]:
@@ -165,14 +165,14 @@ def is_above(store: Store, row: int, other: int) -> bool:
 @jit
 def link(store: Store, source: int, target: int) -> None:
     """Add an edge; there must be room for it."""
-    edges, notes = store.edges, store.notes
-    edge = notes[FREE_EDGE]
+    edges, header = store.edges, store.header
+    edge = header[FREE_EDGE]
     if edge == NONE:
-        edge = notes[USED_EDGES]
-        notes[USED_EDGES] += 1
+        edge = header[USED_EDGES]
+        header[USED_EDGES] += 1
     else:
-        notes[FREE_EDGE] = edges[edge * EDGE + SOURCE]
-        notes[FREE_EDGES] -= 1
+        header[FREE_EDGE] = edges[edge * EDGE + SOURCE]
+        header[FREE_EDGES] -= 1
     after_out, after_in = store.outward[source], store.inward[target]
     at = edge * EDGE
     edges[at + SOURCE], edges[at + TARGET] = source, target
@@ -206,6 +206,6 @@ def cut(store: Store, edge: int) -> None:
     if after != NONE:
         edges[after * EDGE + BEFORE_IN] = before
     store.coverers[target] -= 1
-    edges[at + SOURCE] = store.notes[FREE_EDGE]
-    store.notes[FREE_EDGE] = edge
-    store.notes[FREE_EDGES] += 1
+    edges[at + SOURCE] = store.header[FREE_EDGE]
+    store.header[FREE_EDGE] = edge
+    store.header[FREE_EDGES] += 1

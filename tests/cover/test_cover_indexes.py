@@ -52,7 +52,7 @@ def test_a_tree_that_grew_deep_is_built_anew():
     assert all(graph.subscribe_many(Boxes.of(ramp[:, None], ramp[:, None] + 0.5)))
     axis, parent = graph._live.index.state.arrays.axis, graph._live.index.state.arrays.parent
     depths = []
-    for leaf in np.flatnonzero(axis[: graph._live.index.state.arrays.notes[2]] == -1).tolist():
+    for leaf in np.flatnonzero(axis[: graph._live.index.state.arrays.header[2]] == -1).tolist():
         depth = 0
         while leaf > 0:
             leaf, depth = int(parent[leaf]), depth + 1

@@ -61,7 +61,7 @@ def check(cover):
             return
         count = int(state.counts[node])
         assert count <= FAN
-        assert count >= (1 if level < state.notes[LEVELS] else min(len(leaves), 2 - (level == 1)))
+        assert count >= (1 if level < state.header[LEVELS] else min(len(leaves), 2 - (level == 1)))
         least = [
             (int(state.min_key[node * FAN + i]), int(state.min_box[node * FAN + i]))
             for i in range(count)
@@ -70,7 +70,7 @@ def check(cover):
         for i in range(count):
             descend(int(state.child[node * FAN + i]), level - 1, least[i], least[i + 1])
 
-    descend(int(state.notes[TOP]), int(state.notes[LEVELS]), (-1, -1), (1 << 64, 0))
+    descend(int(state.header[TOP]), int(state.header[LEVELS]), (-1, -1), (1 << 64, 0))
     assert found == leaves
     return len(leaves)
 
@@ -108,7 +108,7 @@ def test_the_tree_stays_in_order_and_balanced(order):
     cover.subscribe_many(boxes_of(9_000, 2, first=12_000, scale=0.01))  # all in one corner
     assert check(cover) > FAN * 2
     check_seek(cover, 3)
-    assert state_of(cover).notes[LEVELS] > 1
+    assert state_of(cover).header[LEVELS] > 1
     ids = np.arange(21_000)
     if order == "last":
         ids = ids[::-1]
@@ -151,16 +151,16 @@ def test_an_edit_moves_no_more_items_in_a_larger_set():
     for n in (2_000, 20_000, 200_000):
         cover = CoverSet(SPACE, index="zcurve")
         cover.subscribe_many(boxes_of(n, 8))
-        notes, moved = state_of(cover).notes, []
+        header, moved = state_of(cover).header, []
         for one in range(n, n + 600):  # at three places, so that leaves and nodes there are halved
-            before = int(notes[MOVED])
+            before = int(header[MOVED])
             cover.subscribe(one, f"x between 0.{one % 3} and 0.4 and y between 0.5 and 0.6")
-            moved.append(int(notes[MOVED]) - before)
+            moved.append(int(header[MOVED]) - before)
         for one in range(n, n + 600):
-            before = int(notes[MOVED])
+            before = int(header[MOVED])
             cover.unsubscribe(one)
-            moved.append(int(notes[MOVED]) - before)
+            moved.append(int(header[MOVED]) - before)
         most[n], mean[n] = max(moved), np.mean(moved)
-        assert most[n] <= 2 * LEAF + 2 * FAN * int(notes[LEVELS])
-        assert int(notes[LEVELS]) <= 1 + np.log(n / (LEAF / 4)) / np.log(FAN / 4)
+        assert most[n] <= 2 * LEAF + 2 * FAN * int(header[LEVELS])
+        assert int(header[LEVELS]) <= 1 + np.log(n / (LEAF / 4)) / np.log(FAN / 4)
     assert mean[200_000] <= 1.5 * mean[2_000]

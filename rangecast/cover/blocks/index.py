@@ -64,7 +64,7 @@ def _order(index: BlockState, down: bool) -> int:
     """Order the coordinates, the most selective first; return how many are selective at all."""
     wanted, order = index.wanted, index.order
     used = 0
-    for j in range(index.notes[COLUMNS]):
+    for j in range(index.header[COLUMNS]):
         code = int(wanted[j])
         most = index.edge_count[j] + 1
         if code == (most if down else 0):
@@ -103,18 +103,18 @@ def _may_hold(
 
 @jit
 def _search(
-    index: BlockState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
+    index: BlockState, store: Store, parameters: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
-    down = want.down
+    down = parameters.down
     encode(index, store, box)
     used = _order(index, down)
-    width = index.notes[COLUMNS]
+    width = index.header[COLUMNS]
     bit = np.uint64(1)
     wanted, order, codes = index.wanted, index.order, index.codes
     tops = index.top_low if down else index.top_high
     hulls = index.low if down else index.high
     visited = compared = 0
-    tiles = index.notes[TILES]
+    tiles = index.header[TILES]
     for group in range((tiles + WIDE - 1) // WIDE):
         some_tiles = bits_up_to(tiles - group * WIDE)
         visited += 1
@@ -128,7 +128,7 @@ def _search(
             while leaves:
                 leaf = int(index.leaf[tile * WIDE + lowest_bit(leaves)])
                 leaves &= leaves - bit
-                if want.earliest and filled and index.early[leaf] > store.arrival[out[0]]:
+                if parameters.earliest and filled and index.early[leaf] > store.arrival[out[0]]:
                     continue
                 visited += 1
                 left = bits_up_to(int(index.sizes[leaf]))
@@ -139,22 +139,22 @@ def _search(
                     compared += 1
                     large, small = (box, other) if down else (other, box)
                     if dominates(store, large, small):
-                        filled = consider(store, want, other, out, filled)
-                        if is_enough(want, filled):
+                        filled = consider(store, parameters, other, out, filled)
+                        if is_enough(parameters, filled):
                             return filled, visited, compared
     return filled, visited, compared
 
 
 @jit
 def _room(index: BlockState) -> int:
-    notes = index.notes
-    if notes[CHANGED] > _FEW + 2 * notes[BUILT]:
+    header = index.header
+    if header[CHANGED] > _FEW + 2 * header[BUILT]:
         return STALE
     # Every tile may be full and halved at its next leaf, after that only at each 32nd one; so it is
     # with leaves and boxes.
-    tiles = notes[TILE_ROOM] - notes[TILES]
-    splits = min(notes[LEAF_ROOM] - notes[LEAVES], _steps(tiles, notes[TILES], WIDE // 2))
-    return _steps(splits, notes[LEAVES], MIN_ENTRIES)
+    tiles = header[TILE_ROOM] - header[TILES]
+    splits = min(header[LEAF_ROOM] - header[LEAVES], _steps(tiles, header[TILES], WIDE // 2))
+    return _steps(splits, header[LEAVES], MIN_ENTRIES)
 
 
 @jit
@@ -198,7 +198,7 @@ class Blocks:
             place=none,
             wanted=np.zeros(self.width, np.uint8),
             order=np.zeros(self.width, np.int32),
-            notes=np.zeros(10, np.int64),
+            header=np.zeros(10, np.int64),
         )
         self.state = Bundle(state)
         self.make_room(8)
@@ -212,10 +212,10 @@ class Blocks:
         state.early[:] = np.iinfo(np.int64).max
         for high, low in ((state.high, state.low), (state.top_high, state.top_low)):
             high[:], low[:] = 0, 255
-        state.notes[:COLUMNS] = 0
-        state.notes[COLUMNS] = self.width
-        state.notes[LEAVES] = state.notes[TILES] = 1
-        state.notes[TOP] = ~0
+        state.header[:COLUMNS] = 0
+        state.header[COLUMNS] = self.width
+        state.header[LEAVES] = state.header[TILES] = 1
+        state.header[TOP] = ~0
         state.seat[0] = state.leaf[0] = 0
         state.leaves[0] = 1
 
@@ -223,8 +223,8 @@ class Blocks:
         self.state = self.state.grown(fill=NONE, place=boxes)
 
     def make_room(self, inserts: int) -> None:
-        notes, width = self.state.arrays.notes, self.width
-        leaves, tiles = int(notes[LEAVES]), int(notes[TILES])
+        header, width = self.state.arrays.header, self.width
+        leaves, tiles = int(header[LEAVES]), int(header[TILES])
         splits = (
             min(inserts, leaves) + inserts // (MIN_ENTRIES // 2) + 2
         )  # more than `_room` asks for
@@ -243,7 +243,7 @@ class Blocks:
         )
         state = state.grown(fill=255, low=tiles * width * WIDE, top_low=groups * width * WIDE)
         self.state = state.grown(fill=np.iinfo(np.int64).max, early=leaves)
-        notes[LEAF_ROOM], notes[TILE_ROOM] = leaves, tiles
+        header[LEAF_ROOM], header[TILE_ROOM] = leaves, tiles
 
     def held(self) -> I64:
         return np.flatnonzero(self.state.arrays.place != NONE)
@@ -260,5 +260,5 @@ class Blocks:
         self._clear()
         self.make_room(len(boxes))
         insert_all(self.state.table, store.table, rng.permutation(boxes))
-        state.notes[CHANGED] = 0
-        state.notes[BUILT] = state.notes[HELD]
+        state.header[CHANGED] = 0
+        state.header[BUILT] = state.header[HELD]

@@ -37,7 +37,7 @@ CELLS = 255
 EITHER = -1
 """Axis of a node that sends boxes to either side."""
 
-# Items of `notes`. `TOP` is the node (or leaf) that all hang below, `COLUMNS` is 2d.
+# Items of `header`. `TOP` is the node (or leaf) that all hang below, `COLUMNS` is 2d.
 LEAVES, BRANCHES, TILES, HELD, CHANGED, BUILT, TOP, COLUMNS, LEAF_ROOM, TILE_ROOM = range(10)
 
 
@@ -78,13 +78,13 @@ class BlockState(NamedTuple):
     wanted: U8
     order: I32
     """(2d,) each: scratch of one search or insert."""
-    notes: I64
+    header: I64
 
 
 @jit
 def encode(index: BlockState, store: Store, box: int) -> None:
     """Write the codes of a box into `wanted`."""
-    width = store.notes[WIDTH]
+    width = store.header[WIDTH]
     for j in range(width):
         value = store.points[box * width + j]
         index.wanted[j] = cell_in_table(index.edges, j * TABLE, index.edge_count[j], value)
@@ -94,7 +94,7 @@ def encode(index: BlockState, store: Store, box: int) -> None:
 def _widen(index: BlockState, leaf: int) -> None:
     """Widen the highest and lowest codes of a leaf, its tile and its group to include `wanted`."""
     tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
-    width = index.notes[COLUMNS]
+    width = index.header[COLUMNS]
     here = tile * width * WIDE + seat
     above = tile // WIDE * width * WIDE + tile % WIDE
     for j in range(width):
@@ -111,7 +111,7 @@ def _widen(index: BlockState, leaf: int) -> None:
 def _take_hull(index: BlockState, leaf: int) -> None:
     """Recompute the highest and lowest codes of a leaf."""
     tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
-    width = index.notes[COLUMNS]
+    width = index.header[COLUMNS]
     here = tile * width * WIDE + seat
     begin = leaf * width * WIDE
     for _ in range(width):
@@ -126,7 +126,7 @@ def _take_hull(index: BlockState, leaf: int) -> None:
 @jit
 def _take_top(index: BlockState, tile: int) -> None:
     """Recompute the highest and lowest codes of a tile."""
-    width = index.notes[COLUMNS]
+    width = index.header[COLUMNS]
     above = tile // WIDE * width * WIDE + tile % WIDE
     begin = tile * width * WIDE
     for _ in range(width):
@@ -141,7 +141,7 @@ def _take_top(index: BlockState, tile: int) -> None:
 @jit
 def _insert_leaf(index: BlockState, leaf: int, tile: int, seat: int) -> None:
     """Insert a leaf into a tile at this position; later ones move up."""
-    width = index.notes[COLUMNS]
+    width = index.header[COLUMNS]
     last = index.leaves[tile]
     for at in range(last, seat, -1):
         moved = index.leaf[tile * WIDE + at - 1]
@@ -157,9 +157,9 @@ def _insert_leaf(index: BlockState, leaf: int, tile: int, seat: int) -> None:
 @jit
 def _halve(index: BlockState, tile: int) -> None:
     """Move the second half of a full tile's leaves to a new tile."""
-    half, width = WIDE // 2, index.notes[COLUMNS]
-    new = index.notes[TILES]
-    index.notes[TILES] += 1
+    half, width = WIDE // 2, index.header[COLUMNS]
+    new = index.header[TILES]
+    index.header[TILES] += 1
     for at in range(half):
         leaf = index.leaf[tile * WIDE + half + at]
         index.leaf[new * WIDE + at], index.seat[leaf] = leaf, new * WIDE + at
@@ -179,8 +179,8 @@ def _halve(index: BlockState, tile: int) -> None:
 def _best_split(index: BlockState, leaf: int) -> tuple[int, int]:
     """Return where to split a full leaf: a coordinate, and the highest code of its first side."""
     best, best_code, most = EITHER, 0, 0
-    begin = leaf * index.notes[COLUMNS] * WIDE
-    for j in range(index.notes[COLUMNS]):
+    begin = leaf * index.header[COLUMNS] * WIDE
+    for j in range(index.header[COLUMNS]):
         total = squares = 0
         for i in range(begin, begin + WIDE):
             code = int(index.codes[i])
@@ -213,13 +213,13 @@ def _middle(codes: U8, begin: int) -> tuple[int, int]:
 @jit
 def _split(index: BlockState, leaf: int, parent: int, side: int) -> None:
     """Split a full leaf in two, below a new node on this side of `parent`."""
-    notes, width = index.notes, index.notes[COLUMNS]
+    header, width = index.header, index.header[COLUMNS]
     if index.leaves[index.seat[leaf] // WIDE] == WIDE:
         _halve(index, index.seat[leaf] // WIDE)
     axis, split = _best_split(index, leaf)
-    new, node = notes[LEAVES], notes[BRANCHES]
-    notes[LEAVES] += 1
-    notes[BRANCHES] += 1
+    new, node = header[LEAVES], header[BRANCHES]
+    header[LEAVES] += 1
+    header[BRANCHES] += 1
     begin, after = leaf * width * WIDE, new * width * WIDE
     stay = move = 0
     for i in range(WIDE):
@@ -242,7 +242,7 @@ def _split(index: BlockState, leaf: int, parent: int, side: int) -> None:
     index.axis[node], index.split[node] = axis, split
     index.child[2 * node + 0], index.child[2 * node + 1] = ~leaf, ~new
     if parent == NONE:
-        notes[TOP] = node
+        header[TOP] = node
     else:
         index.child[2 * parent + side] = node
     tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
@@ -255,9 +255,9 @@ def _split(index: BlockState, leaf: int, parent: int, side: int) -> None:
 def insert(index: BlockState, store: Store, box: int) -> None:
     """Add a box."""
     encode(index, store, box)
-    notes, width = index.notes, index.notes[COLUMNS]
+    header, width = index.header, index.header[COLUMNS]
     while True:
-        here, parent, side, bits = notes[TOP], NONE, 0, box * 0x9E3779B1
+        here, parent, side, bits = header[TOP], NONE, 0, box * 0x9E3779B1
         while here >= 0:
             axis = index.axis[here]
             if axis == EITHER:
@@ -278,14 +278,14 @@ def insert(index: BlockState, store: Store, box: int) -> None:
     index.sizes[leaf] += 1
     index.early[leaf] = min(index.early[leaf], store.arrival[store.owner[box]])
     _widen(index, leaf)
-    notes[HELD] += 1
-    notes[CHANGED] += 1
+    header[HELD] += 1
+    header[CHANGED] += 1
 
 
 @jit
 def drop(index: BlockState, box: int) -> None:
     """Remove a box."""
-    width = index.notes[COLUMNS]
+    width = index.header[COLUMNS]
     leaf, at = index.place[box] // WIDE, index.place[box] % WIDE
     index.sizes[leaf] -= 1
     last = index.sizes[leaf]
@@ -297,8 +297,8 @@ def drop(index: BlockState, box: int) -> None:
     index.place[moved] = leaf * WIDE + at
     index.place[box] = NONE
     _take_hull(index, leaf)
-    index.notes[HELD] -= 1
-    index.notes[CHANGED] += 1
+    index.header[HELD] -= 1
+    index.header[CHANGED] += 1
 
 
 @jit

@@ -39,7 +39,7 @@ _SAMPLE = 64
 _DEEP = 4
 """Multiple of the depth of a balanced tree beyond which a tree is rebuilt."""
 
-# Items of `notes`: limits; nodes in use and the free pair to take first; boxes held, those
+# Items of `header`: limits; nodes in use and the free pair to take first; boxes held, those
 # inserted since it was built, and whether a walk was too deep.
 OVER, UNDER, USED, FREE_PAIR, FREE_PAIRS, HELD, NEW, IS_DEEP, NODE_ROOM = range(9)
 
@@ -64,7 +64,7 @@ class KdState(NamedTuple):
     before: I32
     bounded: I32
     """(coordinates,) during a search: the node below which all boxes satisfy a coordinate."""
-    notes: I64
+    header: I64
 
 
 @jit
@@ -80,13 +80,13 @@ def _put(index: KdState, leaf: int, box: int) -> None:
 @jit
 def _begin_leaf(index: KdState, node: int, parent: int) -> None:
     index.axis[node], index.child[node], index.parent[node] = NONE, NONE, parent
-    index.sizes[node], index.limit[node] = 0, index.notes[OVER]
+    index.sizes[node], index.limit[node] = 0, index.header[OVER]
 
 
 @jit
 def _best_split(index: KdState, store: Store, leaf: int) -> tuple[int, float]:
     """Return the coordinate and the value to split a leaf at, NONE if its boxes are all equal."""
-    coordinates = store.notes[WIDTH]
+    coordinates = store.header[WIDTH]
     values = np.empty(_SAMPLE)
     start = index.axis[index.parent[leaf]] + 1 if leaf else 0
     best, best_value, best_share = NONE, 0.0, 0
@@ -115,19 +115,19 @@ def _split(index: KdState, store: Store, leaf: int) -> None:
     if axis == NONE:
         index.limit[leaf] = 2 * index.sizes[leaf]
         return
-    notes = index.notes
-    left = notes[FREE_PAIR]
+    header = index.header
+    left = header[FREE_PAIR]
     if left == NONE:
-        left = notes[USED]
-        notes[USED] += 2
+        left = header[USED]
+        header[USED] += 2
     else:
-        notes[FREE_PAIR] = index.child[left]
-        notes[FREE_PAIRS] -= 1
+        header[FREE_PAIR] = index.child[left]
+        header[FREE_PAIRS] -= 1
     box = index.child[leaf]
     index.axis[leaf], index.value[leaf], index.child[leaf] = axis, value, left
     _begin_leaf(index, left, leaf)
     _begin_leaf(index, left + 1, leaf)
-    width = store.notes[WIDTH]
+    width = store.header[WIDTH]
     while box != NONE:
         after = index.after[box]
         _put(index, left + (store.points[box * width + axis] > value), box)
@@ -136,23 +136,23 @@ def _split(index: KdState, store: Store, leaf: int) -> None:
 
 @jit
 def _insert(index: KdState, store: Store, box: int) -> None:
-    node, depth, point = 0, 0, box * store.notes[WIDTH]
+    node, depth, point = 0, 0, box * store.header[WIDTH]
     while index.axis[node] != NONE:
         node = index.child[node] + (store.points[point + index.axis[node]] > index.value[node])
         depth += 1
     _put(index, node, box)
-    notes = index.notes
-    notes[HELD] += 1
-    notes[NEW] += 1
+    header = index.header
+    header[HELD] += 1
+    header[NEW] += 1
     if index.sizes[node] > index.limit[node]:
         _split(index, store, node)
-        if depth > _DEEP * (8 + np.log2(notes[HELD])):
-            notes[IS_DEEP] = 1
+        if depth > _DEEP * (8 + np.log2(header[HELD])):
+            header[IS_DEEP] = 1
 
 
 @jit
 def _drop(index: KdState, box: int) -> None:
-    leaf, notes = index.leaf[box], index.notes
+    leaf, header = index.leaf[box], index.header
     after, before = index.after[box], index.before[box]
     if before == NONE:
         index.child[leaf] = after
@@ -162,12 +162,12 @@ def _drop(index: KdState, box: int) -> None:
         index.before[after] = before
     index.leaf[box] = NONE
     index.sizes[leaf] -= 1
-    notes[HELD] -= 1
-    while leaf and index.sizes[leaf] < notes[UNDER]:
+    header[HELD] -= 1
+    while leaf and index.sizes[leaf] < header[UNDER]:
         parent = index.parent[leaf]
         left = index.child[parent]
         total = index.sizes[left] + index.sizes[left + 1]
-        if index.axis[left] != NONE or index.axis[left + 1] != NONE or total > notes[OVER]:
+        if index.axis[left] != NONE or index.axis[left + 1] != NONE or total > header[OVER]:
             return
         _begin_leaf(index, parent, index.parent[parent])
         for node in range(left, left + 2):
@@ -176,17 +176,17 @@ def _drop(index: KdState, box: int) -> None:
                 after = index.after[box]
                 _put(index, parent, box)
                 box = after
-        index.child[left] = notes[FREE_PAIR]
-        notes[FREE_PAIR] = left
-        notes[FREE_PAIRS] += 1
+        index.child[left] = header[FREE_PAIR]
+        header[FREE_PAIR] = left
+        header[FREE_PAIRS] += 1
         leaf = parent
 
 
 @jit
 def _search(
-    index: KdState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
+    index: KdState, store: Store, parameters: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
-    points, width, down = store.points, store.notes[WIDTH], want.down
+    points, width, down = store.points, store.header[WIDTH], parameters.down
     node = visited = compared = bounded = 0
     near = 0 if down else 1  # the child that is looked into first
     for axis in range(width):
@@ -208,8 +208,8 @@ def _search(
                 compared += 1
                 holds = dominates(store, box, other) if down else dominates(store, other, box)
             if holds:
-                filled = consider(store, want, other, out, filled)
-                if is_enough(want, filled):
+                filled = consider(store, parameters, other, out, filled)
+                if is_enough(parameters, filled):
                     return filled, visited, compared
             other = index.after[other]
         while True:
@@ -231,10 +231,10 @@ def _search(
 
 @jit
 def _room(index: KdState) -> int:
-    notes = index.notes
-    if notes[IS_DEEP] and 8 * notes[NEW] > notes[HELD]:
+    header = index.header
+    if header[IS_DEEP] and 8 * header[NEW] > header[HELD]:
         return STALE
-    return int((notes[NODE_ROOM] - notes[USED]) // 2 + notes[FREE_PAIRS])
+    return int((header[NODE_ROOM] - header[USED]) // 2 + header[FREE_PAIRS])
 
 
 @jit
@@ -259,31 +259,33 @@ class KdTree:
                 f"overflow={overflow}\n  hint: use an overflow of {2 * underflow} or more"
             )
         none = np.empty(0, np.int32)
-        notes = np.zeros(9, np.int64)
-        notes[OVER], notes[UNDER] = overflow, underflow
+        header = np.zeros(9, np.int64)
+        header[OVER], header[UNDER] = overflow, underflow
         bounded = np.empty(2 * dimensions, np.int32)
-        state = KdState(none, np.empty(0), none, none, none, none, none, none, none, bounded, notes)
+        state = KdState(
+            none, np.empty(0), none, none, none, none, none, none, none, bounded, header
+        )
         self.state = Bundle(state)
         self.make_room(64)
         self._clear()
 
     def _clear(self) -> None:
         state = self.state.arrays
-        notes = state.notes
-        notes[USED], notes[FREE_PAIR], notes[FREE_PAIRS] = 1, NONE, 0
-        notes[HELD] = notes[NEW] = notes[IS_DEEP] = 0
+        header = state.header
+        header[USED], header[FREE_PAIR], header[FREE_PAIRS] = 1, NONE, 0
+        header[HELD] = header[NEW] = header[IS_DEEP] = 0
         state.axis[0] = state.child[0] = state.parent[0] = NONE
-        state.sizes[0], state.limit[0] = 0, notes[OVER]
+        state.sizes[0], state.limit[0] = 0, header[OVER]
 
     def reserve(self, boxes: int) -> None:
         self.state = self.state.grown(fill=NONE, leaf=boxes, after=boxes, before=boxes)
 
     def make_room(self, inserts: int) -> None:
-        notes = self.state.arrays.notes
-        nodes = int(notes[USED]) + 2 * inserts + 1
+        header = self.state.arrays.header
+        nodes = int(header[USED]) + 2 * inserts + 1
         names = ("axis", "value", "child", "parent", "sizes", "limit")
         self.state = self.state.grown(**dict.fromkeys(names, nodes))
-        notes[NODE_ROOM] = len(self.state.arrays.axis)
+        header[NODE_ROOM] = len(self.state.arrays.axis)
 
     def held(self) -> I64:
         return np.flatnonzero(self.state.arrays.leaf != NONE)
@@ -295,4 +297,4 @@ class KdTree:
         self.make_room(len(boxes))
         order = np.random.default_rng(0).permutation(boxes)
         _insert_all(self.state.table, store.table, order)
-        state.notes[NEW] = 0
+        state.header[NEW] = 0

@@ -74,7 +74,7 @@ def _is_small(index: ZState, begin: int, end: int) -> bool:
 def _search_between(
     index: ZState,
     store: Store,
-    want: SearchParameters,
+    parameters: SearchParameters,
     box: int,
     begin: int,
     end: int,
@@ -84,27 +84,31 @@ def _search_between(
 ) -> tuple[int, int]:
     """Find points between two positions, extremal ones first; don't compare them if `sure`."""
     leaf, until, step = begin // LEAF, end // LEAF, 1
-    if not want.down:
+    if not parameters.down:
         leaf, until, step = until, leaf, -1
     compared = 0
     while True:
         first = begin % LEAF if leaf == begin // LEAF else 0
         last = end % LEAF if leaf == end // LEAF else int(index.sizes[leaf])
-        at = leaf * LEAF + (first if want.down else last - 1)
+        at = leaf * LEAF + (first if parameters.down else last - 1)
         for _ in range(last - first):
             other = index.boxes[at]
             at += step
             holds = sure
             if not sure:
                 compared += 1
-                holds = dominates(store, box, other) if want.down else dominates(store, other, box)
+                holds = (
+                    dominates(store, box, other)
+                    if parameters.down
+                    else dominates(store, other, box)
+                )
             if holds:
-                filled = consider(store, want, other, out, filled)
-                if is_enough(want, filled):
+                filled = consider(store, parameters, other, out, filled)
+                if is_enough(parameters, filled):
                     return filled, compared
         if leaf == until:
             return filled, compared
-        leaf = int(index.after[leaf] if want.down else index.before[leaf])
+        leaf = int(index.after[leaf] if parameters.down else index.before[leaf])
 
 
 @jit
@@ -120,15 +124,15 @@ def _extreme(index: ZState, begin: int, end: int, down: bool) -> int:
 
 @jit
 def _search(
-    index: ZState, store: Store, want: SearchParameters, box: int, out: I32, filled: int
+    index: ZState, store: Store, parameters: SearchParameters, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
-    notes, down, bit = index.notes, want.down, np.uint64(1)
-    axes, bits = notes[AXES], notes[BITS]
+    header, down, bit = index.header, parameters.down, np.uint64(1)
+    axes, bits = header[AXES], header[BITS]
     encode(index, store, box)
-    whole = axes == store.notes[WIDTH]
+    whole = axes == store.header[WIDTH]
     index.cells[0], index.masks[0] = bit, (bit << np.uint64(axes)) - bit
     index.begins[0], index.ends[0] = index.after[END] * LEAF, END * LEAF
-    waiting, here, there = int(index.after[END] != END), 0, notes[QUEUE]
+    waiting, here, there = int(index.after[END] != END), 0, header[QUEUE]
     visited = compared = 0
     for level in range(axes * bits):
         axis = np.uint64(level % axes)
@@ -153,19 +157,19 @@ def _search(
                 sure = whole and mask == 0
                 if sure or level == axes * bits - 1 or _is_small(index, first, last):
                     filled, tests = _search_between(
-                        index, store, want, box, first, last, sure, out, filled
+                        index, store, parameters, box, first, last, sure, out, filled
                     )
                 else:
                     other, tests = _extreme(index, first, last, down), 1
                     holds = dominates(store, box, other) if down else dominates(store, other, box)
                     if holds:
-                        filled = consider(store, want, other, out, filled)
+                        filled = consider(store, parameters, other, out, filled)
                     at = there + later
                     index.cells[at], index.masks[at] = cell | half, mask
                     index.begins[at], index.ends[at] = first, last
                     later += 1
                 compared += tests
-                if is_enough(want, filled):
+                if is_enough(parameters, filled):
                     return filled, visited, compared
         here, there, waiting = there, here, later
         if waiting == 0:
@@ -175,12 +179,12 @@ def _search(
 
 @jit
 def _room(index: ZState) -> int:
-    notes = index.notes
-    if notes[CHANGED] > _FEW + 2 * notes[BUILT]:
+    header = index.header
+    if header[CHANGED] > _FEW + 2 * header[BUILT]:
         return STALE
-    leaves = notes[ROOM] - notes[LEAVES] + notes[SPARE]
-    nodes = notes[NODE_ROOM] - notes[NODES] + notes[SPARE_NODES]
-    return int(min(leaves, nodes // (notes[LEVELS] + 2)))
+    leaves = header[ROOM] - header[LEAVES] + header[SPARE]
+    nodes = header[NODE_ROOM] - header[NODES] + header[SPARE_NODES]
+    return int(min(leaves, nodes // (header[LEVELS] + 2)))
 
 
 register(ZState, insert, drop, _search, _room)
@@ -216,7 +220,7 @@ class ZCurve:
             masks=words,
             begins=longs,
             ends=longs,
-            notes=np.zeros(14, np.int64),
+            header=np.zeros(14, np.int64),
         )
         self.state = Bundle(state)
         self._set_axes(np.arange(min(width, _KEY_BITS)))
@@ -224,8 +228,8 @@ class ZCurve:
 
     def _set_axes(self, axes: I64) -> None:
         state = self.state.arrays
-        state.notes[AXES] = len(axes)
-        state.notes[BITS] = min(_MAX_BITS, _KEY_BITS // len(axes))
+        state.header[AXES] = len(axes)
+        state.header[BITS] = min(_MAX_BITS, _KEY_BITS // len(axes))
         state.axes[: len(axes)] = axes
         state.edges[:] = np.inf
         state.edge_count[:] = 0
@@ -235,19 +239,19 @@ class ZCurve:
         places = 2 * (boxes // _BUCKET + 2)
         names = ("cells", "masks", "begins", "ends")
         self.state = self.state.grown(key=boxes, **dict.fromkeys(names, places))
-        self.state.arrays.notes[QUEUE] = len(self.state.arrays.cells) // 2
+        self.state.arrays.header[QUEUE] = len(self.state.arrays.cells) // 2
 
     def make_room(self, inserts: int) -> None:
-        notes = self.state.arrays.notes
-        more = {"sizes": int(notes[LEAVES]) + inserts}
-        more["counts"] = int(notes[NODES] + (notes[LEVELS] + 2) * inserts)
+        header = self.state.arrays.header
+        more = {"sizes": int(header[LEAVES]) + inserts}
+        more["counts"] = int(header[NODES] + (header[LEVELS] + 2) * inserts)
         state = self.state.grown(**more)
         leaves, nodes = len(state.arrays.sizes), len(state.arrays.counts)
         state = state.grown(**dict.fromkeys(("after", "before", "spare"), leaves))
         state = state.grown(keys=leaves * LEAF, boxes=leaves * LEAF, spare_nodes=nodes)
         names = ("child", "min_key", "min_box")
         self.state = state.grown(**dict.fromkeys(names, nodes * FAN))
-        notes[ROOM], notes[NODE_ROOM] = leaves, nodes
+        header[ROOM], header[NODE_ROOM] = leaves, nodes
 
     def held(self) -> I64:
         return np.flatnonzero(self.state.arrays.key != 0)
@@ -263,24 +267,24 @@ class ZCurve:
         axes = np.sort(np.argsort(-distinct, kind="stable")[:most])
         self._set_axes(axes)
         for i, axis in enumerate(axes):
-            edges = edges_of_bounds(sample[:, axis], np.empty(0), 1 << int(state.notes[BITS]))
+            edges = edges_of_bounds(sample[:, axis], np.empty(0), 1 << int(state.header[BITS]))
             state.edges[i, : len(edges)] = edges
             state.edge_count[i] = len(edges)
         keys = np.empty(len(boxes), np.uint64)
         key_all(self.state.table, store.table, boxes, keys)
         order = np.lexsort((boxes, keys))
         self._fill(boxes[order], keys[order])
-        state.notes[BUILT], state.notes[CHANGED] = len(boxes), 0
+        state.header[BUILT], state.header[CHANGED] = len(boxes), 0
 
     def _fill(self, held: I64, keys: U64) -> None:
         """Put boxes into leaves, and leaves below nodes, three quarters full."""
-        notes = self.state.arrays.notes
-        notes[SPARE] = notes[SPARE_NODES] = 0
+        header = self.state.arrays.header
+        header[SPARE] = header[SPARE_NODES] = 0
         size = LEAF * 3 // 4
         leaves = -(-len(held) // size)
         levels = _levels(leaves)
-        notes[LEAVES], notes[LEVELS] = 1 + leaves, len(levels)
-        notes[NODES], notes[TOP] = sum(levels), sum(levels) - 1
+        header[LEAVES], header[LEVELS] = 1 + leaves, len(levels)
+        header[NODES], header[TOP] = sum(levels), sum(levels) - 1
         self.make_room(8)
         state = self.state.arrays
         ring = np.arange(leaves + 1)  # END is the leaf 0

@@ -30,7 +30,7 @@ TABLE = 255
 END = 0
 """Sentinel leaf after the last and before the first one; it has no boxes."""
 
-# Items of `notes`: coordinates in a key and bits of each; leaves used, free and there is room for;
+# Items of `header`: coordinates in a key and bits of each; leaves used, free and there is room for;
 # the same of nodes; the top node and the levels of nodes; boxes at the last build, changes since;
 # places in a queue; items moved.
 AXES, BITS, LEAVES, SPARE, ROOM, NODES, SPARE_NODES, NODE_ROOM = range(8)
@@ -80,17 +80,17 @@ class ZState(NamedTuple):
     """
     begins: I64
     ends: I64
-    notes: I64
+    header: I64
 
 
 @jit
 def encode(index: ZState, store: Store, box: int) -> np.uint64:
     """Write the cell of a box into `cell`; return its key."""
-    point = box * store.notes[WIDTH]
-    for i in range(index.notes[AXES]):
+    point = box * store.header[WIDTH]
+    for i in range(index.header[AXES]):
         value = store.points[point + index.axes[i]]
         index.cell[i] = cell_in_table(index.edges, i * TABLE, index.edge_count[i], value)
-    return key_of(index.cell, index.notes[AXES], index.notes[BITS])
+    return key_of(index.cell, index.header[AXES], index.header[BITS])
 
 
 @jit
@@ -110,8 +110,8 @@ def _place(index: ZState, leaf: int, key: np.uint64, box: int, first: int, last:
 @jit
 def _leaf(index: ZState, key: np.uint64, box: int) -> int:
     """Return the leaf where (key, box) belongs, and write the path to it."""
-    node = int(index.notes[TOP])
-    for level in range(index.notes[LEVELS]):
+    node = int(index.header[TOP])
+    for level in range(index.header[LEVELS]):
         begin, low, high = node * FAN, 0, int(index.counts[node])
         while high - low > 1:
             middle = (low + high) >> 1
@@ -148,13 +148,13 @@ def seek(index: ZState, key: np.uint64, begin: int, end: int) -> int:
 @jit
 def _new_leaf(index: ZState, before: int) -> int:
     """Return an empty leaf, inserted after another one."""
-    notes = index.notes
-    if notes[SPARE]:
-        notes[SPARE] -= 1
-        leaf = int(index.spare[notes[SPARE]])
+    header = index.header
+    if header[SPARE]:
+        header[SPARE] -= 1
+        leaf = int(index.spare[header[SPARE]])
     else:
-        leaf = notes[LEAVES]
-        notes[LEAVES] += 1
+        leaf = header[LEAVES]
+        header[LEAVES] += 1
     after = index.after[before]
     index.after[before] = index.before[after] = leaf
     index.before[leaf], index.after[leaf] = before, after
@@ -166,8 +166,8 @@ def _new_leaf(index: ZState, before: int) -> int:
 def _unlink(index: ZState, leaf: int) -> None:
     index.after[index.before[leaf]] = index.after[leaf]
     index.before[index.after[leaf]] = index.before[leaf]
-    index.spare[index.notes[SPARE]] = leaf
-    index.notes[SPARE] += 1
+    index.spare[index.header[SPARE]] = leaf
+    index.header[SPARE] += 1
 
 
 @jit
@@ -180,7 +180,7 @@ def _move(index: ZState, source: int, begin: int, target: int) -> None:
         index.boxes[to + i] = index.boxes[source * LEAF + begin + i]
     index.sizes[target] += moved
     index.sizes[source] = begin
-    index.notes[MOVED] += moved
+    index.header[MOVED] += moved
 
 
 # ---- nodes
@@ -188,21 +188,21 @@ def _move(index: ZState, source: int, begin: int, target: int) -> None:
 
 @jit
 def _new_node(index: ZState) -> int:
-    notes = index.notes
-    if notes[SPARE_NODES]:
-        notes[SPARE_NODES] -= 1
-        node = int(index.spare_nodes[notes[SPARE_NODES]])
+    header = index.header
+    if header[SPARE_NODES]:
+        header[SPARE_NODES] -= 1
+        node = int(index.spare_nodes[header[SPARE_NODES]])
     else:
-        node = notes[NODES]
-        notes[NODES] += 1
+        node = header[NODES]
+        header[NODES] += 1
     index.counts[node] = 0
     return node
 
 
 @jit
 def _free_node(index: ZState, node: int) -> None:
-    index.spare_nodes[index.notes[SPARE_NODES]] = node
-    index.notes[SPARE_NODES] += 1
+    index.spare_nodes[index.header[SPARE_NODES]] = node
+    index.header[SPARE_NODES] += 1
 
 
 @jit
@@ -210,7 +210,7 @@ def _copy_child(index: ZState, source: int, target: int) -> None:
     index.child[target] = index.child[source]
     index.min_key[target] = index.min_key[source]
     index.min_box[target] = index.min_box[source]
-    index.notes[MOVED] += 1
+    index.header[MOVED] += 1
 
 
 @jit
@@ -237,8 +237,8 @@ def _move_children(index: ZState, source: int, begin: int, target: int) -> None:
 @jit
 def _add_child(index: ZState, child: int, key: np.uint64, box: int) -> None:
     """Insert a leaf after the one at the end of the path; split full nodes."""
-    notes = index.notes
-    for level in range(notes[LEVELS] - 1, -1, -1):
+    header = index.header
+    for level in range(header[LEVELS] - 1, -1, -1):
         node, at = int(index.path[2 * level]), int(index.path[2 * level + 1]) + 1
         if index.counts[node] < FAN:
             _put_child(index, node, at, child, key, box)
@@ -251,10 +251,10 @@ def _add_child(index: ZState, child: int, key: np.uint64, box: int) -> None:
             _put_child(index, node, at, child, key, box)
         child, key, box = new, index.min_key[new * FAN], int(index.min_box[new * FAN])
     top = _new_node(index)
-    _put_child(index, top, 0, notes[TOP], key, box)
+    _put_child(index, top, 0, header[TOP], key, box)
     _put_child(index, top, 1, child, key, box)
-    notes[TOP] = top
-    notes[LEVELS] += 1
+    header[TOP] = top
+    header[LEVELS] += 1
 
 
 @jit
@@ -269,8 +269,8 @@ def _join(index: ZState, node: int, other: int, parent: int, at: int) -> None:
 @jit
 def _remove_child(index: ZState, at: int) -> None:
     """Remove child `at` of the lowest node of the path; join small nodes."""
-    notes = index.notes
-    for level in range(notes[LEVELS] - 1, -1, -1):
+    header = index.header
+    for level in range(header[LEVELS] - 1, -1, -1):
         node = int(index.path[2 * level])
         index.counts[node] -= 1
         count = int(index.counts[node])
@@ -294,10 +294,10 @@ def _remove_child(index: ZState, at: int) -> None:
             _join(index, before, node, parent, at)
         else:
             return
-    while notes[LEVELS] > 1 and index.counts[notes[TOP]] == 1:
-        old = notes[TOP]
-        notes[TOP] = index.child[old * FAN]
-        notes[LEVELS] -= 1
+    while header[LEVELS] > 1 and index.counts[header[TOP]] == 1:
+        old = header[TOP]
+        header[TOP] = index.child[old * FAN]
+        header[LEVELS] -= 1
         _free_node(index, old)
 
 
@@ -307,12 +307,12 @@ def _remove_child(index: ZState, at: int) -> None:
 @jit
 def insert(index: ZState, store: Store, box: int) -> None:
     """Add a box."""
-    notes = index.notes
+    header = index.header
     key = encode(index, store, box)
     index.key[box] = key
-    notes[CHANGED] += 1
+    header[CHANGED] += 1
     if index.after[END] == END:
-        _put_child(index, notes[TOP], 0, _new_leaf(index, END), key, box)
+        _put_child(index, header[TOP], 0, _new_leaf(index, END), key, box)
     leaf = _leaf(index, key, box)
     at = _place(index, leaf, key, box, 0, int(index.sizes[leaf]))
     if index.sizes[leaf] == LEAF:
@@ -323,7 +323,7 @@ def insert(index: ZState, store: Store, box: int) -> None:
             leaf, at = new, at - LEAF // 2
     for i in range(leaf * LEAF + index.sizes[leaf], leaf * LEAF + at, -1):
         index.keys[i], index.boxes[i] = index.keys[i - 1], index.boxes[i - 1]
-    notes[MOVED] += index.sizes[leaf] - at + 1
+    header[MOVED] += index.sizes[leaf] - at + 1
     index.keys[leaf * LEAF + at], index.boxes[leaf * LEAF + at] = key, box
     index.sizes[leaf] += 1
 
@@ -331,7 +331,7 @@ def insert(index: ZState, store: Store, box: int) -> None:
 @jit
 def drop(index: ZState, box: int) -> None:
     """Remove a box."""
-    notes, key = index.notes, index.key[box]
+    header, key = index.header, index.key[box]
     leaf = _leaf(index, key, box)
     size = int(index.sizes[leaf]) - 1
     at = _place(index, leaf, key, box, 0, size)
@@ -339,11 +339,11 @@ def drop(index: ZState, box: int) -> None:
         index.keys[i], index.boxes[i] = index.keys[i + 1], index.boxes[i + 1]
     index.sizes[leaf] = size
     index.key[box] = 0
-    notes[CHANGED] += 1
-    notes[MOVED] += size - at + 1
+    header[CHANGED] += 1
+    header[MOVED] += size - at + 1
     if size >= LEAF // 4:
         return
-    level = notes[LEVELS] - 1
+    level = header[LEVELS] - 1
     node, slot = int(index.path[2 * level]), int(index.path[2 * level + 1])
     after, before = int(index.after[leaf]), int(index.before[leaf])
     if size == 0:
