@@ -77,7 +77,7 @@ class OneGraph(Broker):
             link.out = self._graph
             here = [one.item.name for one in self._sources.besides(link.name)]
             link.wanted = {name: self._all[name] for name in here if name in self._all}
-            link.aim(now + self.settings.withdraw_delay, self.settings)
+            link.recompute_pending(now + self.settings.withdraw_delay, self.settings)
 
     def _spread(self, now, source, change):
         come, go = self._sources.change(source, *change, ["*"])["*"]

@@ -92,7 +92,7 @@ class InterestHandlers(BrokerState):
         link.out = strategy_of(self.space, self._options, sources.wanted, same_cells=same)
         change_out = link.out.change(sources.besides(link.name), Batch(self.space, []))
         link.wanted = {item.name: item for item in change_out.added}
-        link.aim(now + self.settings.withdraw_delay, self.settings)
+        link.recompute_pending(now + self.settings.withdraw_delay, self.settings)
         link.tell_at = now
 
     def _interest(self, now: float, link: Link, frame: Interest) -> None:
@@ -103,9 +103,9 @@ class InterestHandlers(BrokerState):
         elif isinstance(change, str):
             self._request_snapshot(now, link, change)
         else:
-            come = with_local_words(change.added, self.space, self._curve)
+            added = with_local_words(change.added, self.space, self._curve)
             link.received.change(change.added, change.removed)
-            self._enter(now, link, come, change.removed)
+            self._enter(now, link, added, change.removed)
             self._answerable = link if link.questions else None
 
     def _snapshot(self, now: float, link: Link, frame: Snapshot) -> None:
@@ -119,39 +119,39 @@ class InterestHandlers(BrokerState):
             return
         new = items.keys() - link.received.items.keys()
         arriving = [item for name, item in items.items() if name in new] if new else []
-        come = with_local_words(arriving, self.space, self._curve)
+        added = with_local_words(arriving, self.space, self._curve)
         was_known = link.is_known
         gone = link.received.swap(frame, items)
         self.counts["snapshots taken"] += 1
-        self._enter(now, link, come, gone)
+        self._enter(now, link, added, gone)
         self._answerable = link if link.questions else None
         if not was_known:
             self._touched[link.name] = None
 
-    def _enter(self, now: float, link: Link, come: list[ResolvedItem], go: list[int]) -> None:
+    def _enter(self, now: float, link: Link, added: list[ResolvedItem], removed: list[int]) -> None:
         """Store the interest of a neighbour, and advertise it to the others."""
-        link.table.change_items(Batch(self.space, come), go)
-        self._spread(now, link.name, (come, go))
+        link.table.change_items(Batch(self.space, added), removed)
+        self._spread(now, link.name, (added, removed))
 
     def _spread(
         self, now: float, source: str, change: tuple[list[ResolvedItem], list[int]]
     ) -> None:
         """Advertise the changed items of a source over all links but one."""
-        for name, (come, go) in self._sources.change(source, *change, self.links).items():
+        for name, (added, removed) in self._sources.change(source, *change, self.links).items():
             link = self.links[name]
-            if link.out is None or not (len(come) or len(go)):
+            if link.out is None or not (len(added) or len(removed)):
                 continue
             form = link.out.form
-            change_out = link.out.change(come, go)
-            if len(go) and link.out.form == form == "boxes":
-                coming = set(come.names)
+            change_out = link.out.change(added, removed)
+            if len(removed) and link.out.form == form == "boxes":
+                coming = set(added.names)
                 exposed = [item for item in change_out.added if item.name not in coming]
                 self.counts["subscriptions exposed"] += len(exposed)
             self.counts["forms changed"] += link.out.form != form
             until = now + self.settings.withdraw_delay
             self.counts["removals cancelled"] += link.want(change_out, until)
             if link.exceeds_advertised(self.settings) != link.is_full:
-                link.aim(until, self.settings)
+                link.recompute_pending(until, self.settings)
                 self.counts["forms changed"] += 1
             link.tell_at = min(link.tell_at, now + self.settings.batch_delay)
             self._touched[name] = None

@@ -178,7 +178,7 @@ class Link:
         is_long = self.wanted_bytes > settings.max_advertised_bytes
         return is_long or len(self.wanted) > settings.max_advertised
 
-    def aim(self, until: float, settings: Settings) -> None:
+    def recompute_pending(self, until: float, settings: Settings) -> None:
         """Compare the advertised items with the wanted ones, as after a change of form."""
         self.wanted_bytes = sum(map(item_size, self.wanted.values()))
         self.is_full = self.exceeds_advertised(settings)

@@ -46,31 +46,31 @@ class Table:
         self._gone: dict[Id, None] = {}
         """Items to remove from the engine first; some may have been added again since."""
 
-    def change(self, come: Mapping[Id, bytes], go: Sequence[Id] = ()) -> None:
+    def change(self, added: Mapping[Id, bytes], removed: Sequence[Id] = ()) -> None:
         """Add packed filters by name, replacing those of the same name; remove others."""
-        self._late |= come
+        self._late |= added
         small = self._small
         if small is not None:
-            if len(small) + len(come) - len(go) > _SMALL:
+            if len(small) + len(added) - len(removed) > _SMALL:
                 self._small = None
             else:
-                small |= {name: unpack(packed) for name, packed in come.items()}
-                for name in go:
+                small |= {name: unpack(packed) for name, packed in added.items()}
+                for name in removed:
                     del small[name]
-        for name in go:
+        for name in removed:
             self._late.pop(name, None)
             if name in self._engine:
                 self._gone[name] = None
 
-    def change_items(self, come: Batch, go: Sequence[int]) -> None:
+    def change_items(self, added: Batch, removed: Sequence[int]) -> None:
         """Add items that don't exist, remove others that do."""
         self.change(
-            {wanted.item.name: wanted.boxes for wanted in come if wanted.boxes is not None},
-            [name for name in go if name not in self._ranges] if self._ranges else go,
+            {wanted.item.name: wanted.boxes for wanted in added if wanted.boxes is not None},
+            [name for name in removed if name not in self._ranges] if self._ranges else removed,
         )
-        if come.ranges or self._ranges:
-            self._ranges |= {item.name: item for item in come.ranges}
-            for name in go:
+        if added.ranges or self._ranges:
+            self._ranges |= {item.name: item for item in added.ranges}
+            for name in removed:
                 self._ranges.pop(name, None)
             self._union = None
 
@@ -118,21 +118,21 @@ class Table:
 
     def _indexed(self) -> Engine:
         """Return an engine with all filters."""
-        engine, come, gone = self._engine, self._late, self._gone
+        engine, added, gone = self._engine, self._late, self._gone
         if gone:
             self._gone = {}
             engine.unsubscribe_many(gone)
-        if not come:
+        if not added:
             return engine
         self._late = {}
         known: dict[Id, bytes] = {}
         if len(engine):
-            known = {name: packed for name, packed in come.items() if name in engine}
+            known = {name: packed for name, packed in added.items() if name in engine}
         if known:
             engine.replace_many(self._boxes(known))
-            come = {name: packed for name, packed in come.items() if name not in known}
-        if come:
-            engine.subscribe_many(self._boxes(come))
+            added = {name: packed for name, packed in added.items() if name not in known}
+        if added:
+            engine.subscribe_many(self._boxes(added))
         return engine
 
     def _boxes(self, packed: Mapping[Id, bytes]) -> Boxes:

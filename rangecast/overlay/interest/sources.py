@@ -35,15 +35,15 @@ class Sources:
 
     def subscribed(self, ids: Iterable[Id], wanted: Iterable[ResolvedItem]) -> Changes:
         """Add client subscriptions; return the items that are new."""
-        come = []
+        added = []
         for id_, what in zip(ids, wanted, strict=True):
             name = what.item.name
             self._item_of[id_] = name
             same = self._same.get(name, 0)
             self._same[name] = same + 1
             if not same:
-                come.append(what)
-        return come, []
+                added.append(what)
+        return added, []
 
     def unsubscribed(self, ids: Iterable[Id]) -> Changes:
         """Remove client subscriptions; return the items without clients."""
@@ -51,38 +51,42 @@ class Sources:
 
     def replaced(self, ids: Iterable[Id], wanted: Iterable[ResolvedItem]) -> Changes:
         """Replace the filters of client subscriptions."""
-        come: dict[int, ResolvedItem] = {}
-        go: dict[int, None] = {}
+        added: dict[int, ResolvedItem] = {}
+        removed: dict[int, None] = {}
         for id_, what in zip(ids, wanted, strict=True):
             old = self._item_of[id_]
             if what.item.name == old:
                 continue
             for new in self.subscribed([id_], [what])[0]:
-                if new.item.name in go:
-                    del go[new.item.name]
+                if new.item.name in removed:
+                    del removed[new.item.name]
                 else:
-                    come[new.item.name] = new
+                    added[new.item.name] = new
             for name in self._left([old]):
-                if name in come:
-                    del come[name]
+                if name in added:
+                    del added[name]
                 else:
-                    go[name] = None
-        return list(come.values()), list(go)
+                    removed[name] = None
+        return list(added.values()), list(removed)
 
     def _left(self, names: Iterable[int]) -> list[int]:
         """Remove a client from each of these items; return the items without clients."""
-        go = []
+        removed = []
         for name in names:
             self._same[name] -= 1
             if not self._same[name]:
                 del self._same[name]
-                go.append(name)
-        return go
+                removed.append(name)
+        return removed
 
     # ---- all sources
 
     def change(
-        self, source: str, come: Sequence[ResolvedItem], go: Sequence[int], links: Iterable[str]
+        self,
+        source: str,
+        added: Sequence[ResolvedItem],
+        removed: Sequence[int],
+        links: Iterable[str],
     ) -> dict[str, tuple[Batch, Batch]]:
         """Add and remove items of a source; return the changes for each other link."""
         # Mostly an item has one source, and is new or gone for all links: they share one batch.
@@ -90,7 +94,7 @@ class Sources:
         gone: list[ResolvedItem] = []
         others: dict[str, tuple[list[ResolvedItem], list[ResolvedItem]]] = {}
         only = self._sources((source,))
-        for item in come:
+        for item in added:
             name = item.item.name
             by = self._by.get(name)
             if by is None:
@@ -101,7 +105,7 @@ class Sources:
             if len(by) == 1:
                 others.setdefault(by[0], ([], []))[0].append(self.wanted[name])
             self._by[name] = self._sources((*by, source))
-        for name in go:
+        for name in removed:
             by = self._by[name]
             if by == only:
                 del self._by[name]

@@ -87,7 +87,7 @@ class Plain:
         self._same_cells = same_cells
         """Whether the neighbour has the same cells, so that it understands ranges."""
 
-    def change(self, come: Batch, go: Batch) -> Change:
+    def change(self, added: Batch, removed: Batch) -> Change:
         """Add and remove items; return those to advertise and those to withdraw.
 
         Added items are new; removed ones exist.
@@ -95,15 +95,15 @@ class Plain:
         advertised: list[Item] = []
         withdrawn: list[int] = []
         if self._same_cells:  # ranges are advertised as they are
-            new_ranges = {item.name: item for item in come.ranges}
-            for item in go.ranges:
+            new_ranges = {item.name: item for item in added.ranges}
+            for item in removed.ranges:
                 if new_ranges.pop(item.name, None) is None:
                     withdrawn.append(item.name)
             advertised += new_ranges.values()
         else:
-            come, go = come.without_ranges, go.without_ranges
-        gone = {resolved.item.name: resolved for resolved in go if resolved.boxes is not None}
-        new, old = self._changed(come, list(gone))
+            added, removed = added.without_ranges, removed.without_ranges
+        gone = {resolved.item.name: resolved for resolved in removed if resolved.boxes is not None}
+        new, old = self._changed(added, list(gone))
         items = [self._catalog[name].item for name in new]
         advertised += items if self._same_cells else map(self._advertised_as, items)
         withdrawn += [
@@ -117,11 +117,11 @@ class Plain:
             return everything(instead_of=item.name)
         return item
 
-    def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
+    def _changed(self, added: Batch, removed: list[int]) -> tuple[list[int], list[int]]:
         """Return the names of items to advertise, and of items to withdraw."""
-        new = dict.fromkeys(item.item.name for item in come if item.boxes is not None)
-        old = [name for name in go if name not in new]
-        for name in go:
+        new = dict.fromkeys(item.item.name for item in added if item.boxes is not None)
+        old = [name for name in removed if name not in new]
+        for name in removed:
             new.pop(name, None)
         return list(new), old
 
@@ -136,20 +136,20 @@ class Covering(Plain):
     def _new_set(self, options: Options) -> CoverSet | ExactSummary:
         return CoverSet(self._space, index=options.cover_index)
 
-    def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
+    def _changed(self, added: Batch, removed: list[int]) -> tuple[list[int], list[int]]:
         forwards: list[tuple[Id, bool]] = []
         """Names, and whether each is withdrawn."""
-        if len(come) < _FEW:
-            for item in come:
+        if len(added) < _FEW:
+            for item in added:
                 if item.boxes is not None:
                     filter_ = Filter(self._space, unpack(item.boxes))
                     forward = self._set.subscribe(item.item.name, filter_)
                     forwards += [(name, False) for name in forward.subscribe]
                     forwards += [(name, True) for name in forward.unsubscribe]
         else:
-            forwards += _pairs(self._set.subscribe_many(come.boxes))
-        if go:
-            forwards += _pairs(self._set.unsubscribe_many(go))
+            forwards += _pairs(self._set.subscribe_many(added.boxes))
+        if removed:
+            forwards += _pairs(self._set.unsubscribe_many(removed))
         new: dict[Id, None] = {}
         old: dict[Id, None] = {}
         for name, withdraws in forwards:
@@ -192,15 +192,15 @@ class Merging:
         self._max_ranges = options.max_ranges
         self._advertised = NOTHING
         self._items: dict[int, RangeItem] = {}
-        self._there = self._left = 0
+        self._item_count = self._removed_count = 0
         """Items represented as ranges, and those removed since the ranges were computed."""
 
-    def change(self, come: Batch, go: Batch) -> Change:
+    def change(self, added: Batch, removed: Batch) -> Change:
         """Add and remove items; see `Plain.change`."""
-        come, other = self._split_by_curve(come)
-        go, leaving = self._split_by_curve(go)
+        added, other = self._split_by_curve(added)
+        removed, leaving = self._split_by_curve(removed)
         boxes = self._boxes.change(other, leaving) if len(other) or len(leaving) else NO_CHANGE
-        ranges = self._merged(come, go) if len(come) or len(go) else NO_CHANGE
+        ranges = self._merged(added, removed) if len(added) or len(removed) else NO_CHANGE
         return Change(boxes.added + ranges.added, boxes.removed + ranges.removed)
 
     def _split_by_curve(self, items: Batch) -> tuple[Batch, Batch]:
@@ -216,22 +216,22 @@ class Merging:
             kinds[item.boxes is not None and not next(are)].append(item)
         return Batch(self._space, kinds[0]), Batch(self._space, kinds[1])
 
-    def _merged(self, come: Batch, go: Batch) -> Change:
-        gained, lost = self._edit(come, 1), self._edit(go, -1)
-        self._there += len(come) - len(go)
-        self._left += len(go) if len(lost) else 0
+    def _merged(self, added: Batch, removed: Batch) -> Change:
+        gained, lost = self._edit(added, 1), self._edit(removed, -1)
+        self._item_count += len(added) - len(removed)
+        self._removed_count += len(removed) if len(lost) else 0
         lacking = difference(gained, self._advertised)
-        if self._left * _STALE <= self._there:
+        if self._removed_count * _STALE <= self._item_count:
             if not len(lacking):
                 return NO_CHANGE
             advertised = self._cut(joined([self._advertised, lacking]))
             lacking = difference(advertised, self._advertised)
             if len(self._items) + len(lacking) <= self._max_ranges:
                 self._advertised = advertised
-                added = _items_of(lacking)
-                self._items |= added
-                return Change([*added.values()], [])
-        self._left = 0
+                new = _items_of(lacking)
+                self._items |= new
+                return Change([*new.values()], [])
+        self._removed_count = 0
         self._advertised = self._cut(self._levels.ranges())
         before, self._items = self._items, _items_of(self._advertised)
         return Change(
@@ -280,14 +280,14 @@ class Both:
         self._came_as_ranges = 0
         self.form = "boxes"
 
-    def change(self, come: Batch, go: Batch) -> Change:
+    def change(self, added: Batch, removed: Batch) -> Change:
         """Add and remove items; see `Plain.change`."""
-        left = self._covering.change(come, go)
-        gone = {resolved.item.name: resolved for resolved in go}
-        added = Batch(self._space, [self._catalog[item.name] for item in left.added])
-        removed = Batch(self._space, [gone[name] for name in left.removed])
-        merged = self._merging.change(added, removed)
-        self._came_as_ranges += len(come.ranges) - len(go.ranges)
+        left = self._covering.change(added, removed)
+        gone = {resolved.item.name: resolved for resolved in removed}
+        uncovered = Batch(self._space, [self._catalog[item.name] for item in left.added])
+        covered = Batch(self._space, [gone[name] for name in left.removed])
+        merged = self._merging.change(uncovered, covered)
+        self._came_as_ranges += len(added.ranges) - len(removed.ranges)
         before, change = self.form, left if self.form == "boxes" else merged
         _apply(left, self._left)
         _apply(merged, self._merged)

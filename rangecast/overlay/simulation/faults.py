@@ -9,7 +9,7 @@ _TRUST_AFTER = 30.0
 """Time after the last fault by which differing sets must be detected."""
 
 
-def break_something(world: World) -> None:
+def inject_fault(world: World) -> None:
     """Inject a random fault, for a while."""
     rng = world.rng
     if not world.edges:
@@ -44,7 +44,7 @@ def move_link(world: World) -> None:
     world.later(rng.uniform(0.5, 15), world.add, *ends)
 
 
-def draw_histories(world: World, until: float) -> None:
+def schedule_faults(world: World, until: float) -> None:
     """Draw when disks are restored, names are taken, sets are corrupted, and brokers pause."""
     rng, parameters = world.rng, world.parameters
     names = [*world.brokers]

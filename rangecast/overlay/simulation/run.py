@@ -24,11 +24,11 @@ from typing import NamedTuple
 from rangecast.overlay.broker.broker import Broker
 from rangecast.overlay.simulation.clients import Clients
 from rangecast.overlay.simulation.faults import (
-    break_something,
     close_cycle,
-    draw_histories,
     heal,
+    inject_fault,
     move_link,
+    schedule_faults,
 )
 from rangecast.overlay.simulation.invariants import pending_work, report_losses, wrong_tables
 from rangecast.overlay.simulation.world import World
@@ -76,8 +76,8 @@ def _run(world: World) -> Outcome:
         world.later(rng.uniform(0, until), clients.act)
     if world.parameters.drop or world.parameters.late:
         for _ in range(rng.choice([0, 2, 5, 10])):
-            world.later(rng.uniform(0, until), break_something, world)
-    draw_histories(world, until)
+            world.later(rng.uniform(0, until), inject_fault, world)
+    schedule_faults(world, until)
     if world.parameters.moves:
         world.later(rng.uniform(0, until - 20), move_link, world)
     world.run(until)

@@ -99,7 +99,7 @@ class ZoneSimulation:
         self._tie = 0
         self._last: dict[tuple[int, int], float] = {}
         self._cut: dict[int, float] = {}
-        self._born = 0
+        self._next_broker = 0
         self._wanted: dict[Id, Subscribe] = {}
         self._unwanted: dict[Id, None] = {}
         self._next_tick = 1.0
@@ -108,7 +108,7 @@ class ZoneSimulation:
 
     def add_broker(self) -> int:
         """Start a broker; the first holds everything, others join where a random point lies."""
-        broker, self._born = self._born, self._born + 1
+        broker, self._next_broker = self._next_broker, self._next_broker + 1
         self.brokers[broker] = ZoneBroker(broker, self.frame, by_load=self.by_load)
         if broker == 0:
             self._give(0, Start())
