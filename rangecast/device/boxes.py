@@ -103,7 +103,7 @@ class DeviceBoxes:
         self.dimensions = dimensions
         self.count = 0
         self.terms = 0
-        self.is_several = False
+        self.has_several_boxes = False
         """Whether some row has several boxes."""
         self.is_plain = True
         """Whether each box has the number of its row: then the arrays below are empty."""
@@ -223,7 +223,7 @@ class DeviceBoxes:
             self._count_of_row = grown(self._count_of_row, _GROWTH * last)
         self._first_of_row[terms.rows] = self.count + np.cumsum(terms.boxes) - terms.boxes
         self._count_of_row[terms.rows] = terms.boxes
-        self.is_several = self.is_several or bool((terms.boxes > 1).any())
+        self.has_several_boxes = self.has_several_boxes or bool((terms.boxes > 1).any())
 
     def _copy_in(self, name: str, target: DeviceArray, array: AnyArray) -> None:
         """Copy to the device; by way of pinned memory, which is faster, unless it is much."""
@@ -272,7 +272,7 @@ class DeviceBoxes:
                 "kill_boxes", blocks, _THREADS, numbers, np.int32(len(dead)), self.rows
             )
 
-    def rank_by(self, scores: F64, arrivals: I64) -> None:
+    def set_scores(self, scores: F64, arrivals: I64) -> None:
         """Set the score and arrival of each box to those of its row, on the current stream."""
         if self.scores is None:
             self.scores = self.runtime.empty(self.room[0], np.float64)

@@ -125,6 +125,6 @@ class DeviceSet:
         assert self._boxes is not None
         assert self._arrays is not None
         with self.lock, self._working():
-            self._boxes.rank_by(self._arrays.scores, self._arrays.arrival)
+            self._boxes.set_scores(self._arrays.scores, self._arrays.arrival)
         with self._searching() as search:
             return search.best(points, k)

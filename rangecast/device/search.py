@@ -143,7 +143,7 @@ class Search:
 
     def counts(self, points: F64) -> I64:
         """Return how many subscriptions match each event."""
-        if self.boxes.is_several:  # a subscription counts once
+        if self.boxes.has_several_boxes:  # a subscription counts once
             pieces = [np.diff(offsets) for _, offsets, _ in self.matches(points)]
             return np.concatenate([np.zeros(0, np.int64), *pieces])
         out = np.zeros(len(points), np.int64)
@@ -154,7 +154,7 @@ class Search:
         return out
 
     def best(self, points: F64, k: int) -> Best:
-        """Return the top k of each event; the boxes must be ranked (`rank_by`)."""
+        """Return the top k of each event; the boxes must be ranked (`set_scores`)."""
         self._look(points)
         shape = len(points), k
         kinds = (shape, np.int32), (shape, np.float64), (len(points), np.int64)
@@ -306,7 +306,7 @@ class Search:
             ids = empty(max(1, total), np.int32) if flight.has_room else lists
             stages.sort(flight, lists, places, ids, total)
             offsets = flight.offsets
-            if self.boxes.is_several:
+            if self.boxes.has_several_boxes:
                 fewer = empty(max(1, total), np.int32)
                 offsets = stages.unique(flight, ids, fewer, total)
                 flight.slot.stream.synchronize()

@@ -88,7 +88,7 @@ class SmallBatches:
     def _key(self, points: F64, room: int, limit: int) -> tuple[Any, ...]:
         """Return everything that the launches depend on."""
         boxes = self._stages.boxes
-        kind = boxes.count, boxes.is_several, boxes.is_plain
+        kind = boxes.count, boxes.has_several_boxes, boxes.is_plain
         return points.shape, room, limit, kind
 
     def _forget(self) -> None:
@@ -107,7 +107,7 @@ class SmallBatches:
         stages.search(flight, flight.found, None)
         stages.compute_offsets(flight)
         ids = slot.array("small ids", limit, np.int32)
-        if not stages.boxes.is_several:
+        if not stages.boxes.has_several_boxes:
             return _Batch(flight, ids, None, None)
         stages.sort(flight, flight.found, None, ids, limit)
         fewer = slot.array("small unique ids", limit, np.int32)

@@ -127,7 +127,7 @@ class Stages:
             flight.tiles * flight.splits,
             EVENTS,
             *boxes.searched,
-            *(np.int32(boxes.count), np.int32(boxes.is_several), np.int32(flight.splits)),
+            *(np.int32(boxes.count), np.int32(boxes.has_several_boxes), np.int32(flight.splits)),
             *flight.lists,
             *(own, np.int32(boxes.dimensions), np.int32(shape.filed), np.int32(shape.table_rows)),
             *(fine, cells, flight.order, np.int32(flight.events), out, np.int32(flight.room)),
@@ -153,7 +153,7 @@ class Stages:
         out = slot.array("work", 3, np.uint64), header, copy
         launch("sum_blocks", blocks, 1024, offsets, number, of_blocks, *out)
         if blocks > 1:
-            launch("sum_of_blocks", 1, 1024, of_blocks, np.int32(blocks))
+            launch("scan_block_sums", 1, 1024, of_blocks, np.int32(blocks))
             self._launch("add_blocks", count, offsets, number, of_blocks, *out)
 
     def place(self, flight: Flight) -> tuple[DeviceArray, DeviceArray]:

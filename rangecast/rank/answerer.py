@@ -69,11 +69,11 @@ class RankAnswerer:
     dimensions: int
     relaxed: bool = False
     combine: str = "sum"
-    asked: RankQuery = RankQuery()
+    query: RankQuery = RankQuery()
     boxes: Boxes | None = None
     """Where events may be uncertain: which attributes a subscription mentions decides then."""
     factors: Factors | None = None
-    """Those of `asked`, by row."""
+    """Those of `query`, by row."""
     arrival: I64 | None = None
     """When each subscription of a part of a set arrived, ascending; `None`: as they are counted."""
     is_part: bool = False
@@ -89,7 +89,7 @@ class RankAnswerer:
         *,
         relaxed: bool = False,
         combine: str = "sum",
-        asked: RankQuery = RankQuery(),  # noqa: B008
+        query: RankQuery = RankQuery(),  # noqa: B008
         at_once: bool = False,
         device: str | None = None,
     ) -> RankAnswerer:
@@ -102,31 +102,31 @@ class RankAnswerer:
         if device is not None:
             choice = choose(boxes, index, device=device)
             built = build(boxes, index, **how, device=device)
-        elif at_once and not asked.columns.spans:
+        elif at_once and not query.columns.spans:
             built, choice = begin(boxes, index, **how)
         else:
             choice = choose(boxes, index, relaxed=relaxed)
             built = build(boxes, choice.name, **how)
         made = cls(built, boxes.ids, choice, boxes.dimensions, relaxed, combine)
-        made.check(asked)
+        made.check(query)
         return replace(
             made,
-            asked=replace(asked, factors=None),
-            boxes=boxes if asked.probabilities else None,
-            factors=None if asked.factors is None else asked.factors.rows_of(boxes.ids),
+            query=replace(query, factors=None),
+            boxes=boxes if query.probabilities else None,
+            factors=None if query.factors is None else query.factors.rows_of(boxes.ids),
         )
 
-    def check(self, asked: RankQuery) -> None:
+    def check(self, query: RankQuery) -> None:
         """Raise an error if this index doesn't support the options."""
         check_adjusted(
             relaxed=self.relaxed,
-            span=asked.span,
-            probabilities=asked.probabilities,
-            score_factors=asked.factors is not None,
+            span=query.span,
+            probabilities=query.probabilities,
+            score_factors=query.factors is not None,
         )
-        if len(asked.tolerances) and not isinstance(self.index, TolerantIndex):
+        if len(query.tolerances) and not isinstance(self.index, TolerantIndex):
             raise not_tolerant(self.choice.name)
-        if asked.columns.spans:
+        if query.columns.spans:
             check_spans(self.index)
 
     def as_part(self, gone: I64, *, is_merged: bool = True) -> RankAnswerer:
@@ -139,12 +139,12 @@ class RankAnswerer:
     @property
     def best(self) -> int:
         """Maximum number of answers per event."""
-        return self.asked.k
+        return self.query.k
 
     @property
     def only_holders(self) -> bool:
         """Whether every answer is a subscription that matches the event."""
-        return not (self.relaxed or self.asked.columns.spans)
+        return not (self.relaxed or self.query.columns.spans)
 
     @property
     def memory(self) -> int:
@@ -155,7 +155,7 @@ class RankAnswerer:
     def schema(self) -> pa.Schema:
         """Schema of the answers."""
         columns = [("rank", pa.int64()), ("subscription", self.ids.type), ("score", pa.float64())]
-        return pa.schema(columns + [(WINDOW, pa.int64())] * (self.asked.time_axis is not None))
+        return pa.schema(columns + [(WINDOW, pa.int64())] * (self.query.time_axis is not None))
 
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers for events (n, width) in chunks that never split an event."""
@@ -170,35 +170,35 @@ class RankAnswerer:
             }
             if self.is_part:
                 columns[ARRIVAL] = arrivals_of(self.arrival, rows)
-            if self.asked.time_axis is not None:
-                columns[WINDOW] = pa.array(seconds_of(piece[event, self.asked.time_axis]))
+            if self.query.time_axis is not None:
+                columns[WINDOW] = pa.array(seconds_of(piece[event, self.query.time_axis]))
             yield Answers(first, np.concatenate([[0], np.cumsum(best.counts)]), columns)
 
     def _best(self, points: F64) -> Best:
         """Rank events whose coordinates are laid out as in `RankQuery.columns`."""
-        asked, factors = self.asked, self.factors
-        tolerances = frozen(asked.tolerances, np.float64)
-        if factors is None and not asked.columns.spans:
-            return best_near(self.index, points, asked.k, tolerances, self.liveness)
-        parts = asked.columns.parts(points, self.dimensions)
+        query, factors = self.query, self.factors
+        tolerances = frozen(query.tolerances, np.float64)
+        if factors is None and not query.columns.spans:
+            return best_near(self.index, points, query.k, tolerances, self.liveness)
+        parts = query.columns.parts(points, self.dimensions)
 
         def search(events: I64, k: int) -> Best:
             lo, hi = parts.lo[events], parts.hi[events]
-            if asked.columns.spans:
-                how = asked.span or "contain"
+            if query.columns.spans:
+                how = query.span or "contain"
                 return best_spans(self.index, lo, hi, k, how, self.liveness)
             return best_near(self.index, lo, k, tolerances, self.liveness)
 
         if parts.probabilities is not None:
             assert self.boxes is not None
             spans = parts.lo, parts.hi, parts.probabilities
-            return best_uncertain(search, self.boxes.take, spans, asked.k)
+            return best_uncertain(search, self.boxes.take, spans, query.k)
         if factors is None:
-            return search(np.arange(len(points)), asked.k)
+            return search(np.arange(len(points)), query.k)
         return best_adjusted(
             search,
             len(points),
-            asked.k,
+            query.k,
             lambda event, rows: factors.of(parts.last[event], rows),
             factors.bounds,
         )

@@ -108,9 +108,7 @@ class Scan:
         block = max(1, _BLOCK_BYTES // max(8, 8 * len(self.boxes.lo)))
         for first in range(0, len(above) if k else 0, block):
             piece = slice(first, first + block)
-            best = np.where(
-                alive, self._best_of_all(above[piece], below[piece], tolerances), -np.inf
-            )
+            best = np.where(alive, self._scores(above[piece], below[piece], tolerances), -np.inf)
             event, row = np.nonzero(_are_among(best, k))
             order = np.lexsort((row, -best[event, row], event))
             event, row = event[order], row[order]
@@ -120,7 +118,7 @@ class Scan:
             scores[piece][event, rank] = best[event, row]
         return Best(rows, scores, counts, Work(tested=len(above) * len(self.boxes.lo)))
 
-    def _best_of_all(self, above: F64, below: F64, tolerances: F64) -> F64:
+    def _scores(self, above: F64, below: F64, tolerances: F64) -> F64:
         """Return the score of each subscription for each event, -inf if it doesn't qualify."""
         boxes = self.boxes
         nothing, join = _JOIN[self.combine]

@@ -18,7 +18,7 @@ from rangecast.rank.slabs.exact import search_exact
 from rangecast.rank.slabs.relaxed import search_relaxed
 
 _VERB = "rank"
-_DEARER = 4
+_COST_FACTOR = 4
 """Times what a comparison of matching takes, as weights are added up and sorted."""
 
 
@@ -60,12 +60,12 @@ class WarmupIndex:
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of each event."""
-        comparisons = _DEARER * len(points) * self.boxes.lo.size
+        comparisons = _COST_FACTOR * len(points) * self.boxes.lo.size
         return self.interim.answering(comparisons).best(points, k, liveness=liveness)
 
     def best_near(self, points: F64, k: int, tolerances: F64, *, liveness: Liveness = ALL) -> Best:
         """Return the top k of each event in relaxed ranking, with a tolerance per attribute."""
-        comparisons = _DEARER * len(points) * self.boxes.lo.size
+        comparisons = _COST_FACTOR * len(points) * self.boxes.lo.size
         index = self.interim.answering(comparisons)
         return best_near(index, points, k, tolerances, liveness)
 

@@ -140,13 +140,13 @@ def _rings(boxes: Boxes, space: Space, place: Place) -> tuple[list[F64], list[in
             for polygon in literal.shape.polygons:
                 polygons += 1
                 for number, ring in enumerate(polygon):
-                    turned = _is_left(ring) != (number == 0)
+                    turned = _is_counterclockwise(ring) != (number == 0)
                     rings.append(np.ascontiguousarray(ring[::-1]) if turned else ring)
                     owners.append(int(owner))
     return rings, owners, polygons
 
 
-def _is_left(ring: F64) -> bool:
+def _is_counterclockwise(ring: F64) -> bool:
     """Whether the inside of a ring lies on its left, by the turn at its lowest corner."""
     corners = ring[:-1]
     lowest = int(np.lexsort((corners[:, 0], corners[:, 1]))[0])

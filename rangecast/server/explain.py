@@ -62,14 +62,14 @@ class ExplainQuery(NamedTuple):
         return encode_event(self.event, space, ignore_unknown=self.ignore_unknown)
 
 
-def why(space: Space, version: Version, asked: ExplainQuery) -> dict[str, Any]:
+def why(space: Space, version: Version, query: ExplainQuery) -> dict[str, Any]:
     """Explain why a subscription matches an event or doesn't, attribute by attribute."""
     lo, hi = Filter.parse(version.filter, space, max_boxes=ANY_BOXES).arrays()
-    return _explained(space, version.id, (lo, hi), asked.point(space), asked)
+    return _explained(space, version.id, (lo, hi), query.point(space), query)
 
 
 def recipients(
-    index: SpaceIndex, asked: ExplainQuery, passing: Collection[int] = (), nearest: int = 10
+    index: SpaceIndex, query: ExplainQuery, passing: Collection[int] = (), nearest: int = 10
 ) -> dict[str, Any]:
     """Return the subscriptions that match an event, and the nearest misses with reasons.
 
@@ -77,7 +77,7 @@ def recipients(
     """
     engine = index.engine
     space = engine.space
-    point = asked.point(space)
+    point = query.point(space)
     numbers = index.match(point[np.newaxis]).numbers
     numbers = numbers[~np.isin(numbers, list(passing))]
     boxes = _without_sessions(engine.boxes(MAX_EXAMINED), passing)
@@ -87,7 +87,7 @@ def recipients(
         part = slice(first[row], first[row + 1])
         name = index.ids[boxes.ids[row].as_py()]
         bounds = boxes.lo[part], boxes.hi[part]
-        missed.append(_explained(space, name, bounds, point, asked))
+        missed.append(_explained(space, name, bounds, point, query))
     return {
         "count": len(numbers),
         "matches": index.ids.listed(numbers[:SHOWN]),
@@ -205,17 +205,17 @@ def _axes(space: Space, boxes: Boxes, wanted: Sequence[int | None]) -> list[int]
 
 
 def _explained(
-    space: Space, name: Id, bounds: tuple[F64, F64], point: F64, asked: ExplainQuery
+    space: Space, name: Id, bounds: tuple[F64, F64], point: F64, query: ExplainQuery
 ) -> dict[str, Any]:
     """Compare an event with a subscription: with all its boxes, or only the nearest one."""
     lo, hi = bounds
     count = len(lo)
-    if not asked.has_boxes:
+    if not query.has_boxes:
         box = int(np.argmin(lack_of(space, lo, hi, point)))
         lo, hi = lo[box : box + 1], hi[box : box + 1]
     own = np.zeros(len(lo), np.int32)
     boxes = Boxes.of(lo, hi, owner=own, ids=pa.array([name]), space=space)
-    explanation = explain_match(space, boxes, 0, point, dict(asked.event))
+    explanation = explain_match(space, boxes, 0, point, dict(query.event))
     nearest = explanation.boxes[explanation.nearest]
     shown: dict[str, Any] = {
         "subscription": name,
@@ -224,7 +224,7 @@ def _explained(
         "alternatives": count,
         "lines": [asdict(line) for line in nearest if line.mentioned],
     }
-    if asked.has_boxes:
+    if query.has_boxes:
         shown["boxes"] = [[asdict(line) for line in box] for box in explanation.boxes]
         shown["nearest"] = explanation.nearest
     return shown

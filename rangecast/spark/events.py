@@ -50,14 +50,14 @@ class RaisingRows(RejectedRows):
         super().__init__()
         self._ids = ids
 
-    def add(self, bad: RejectedRow, data: dict[str, object] | str) -> None:
-        which = f"with {data}" if self._ids is None else repr(self._ids[bad.row].as_py())
+    def add(self, rejected: RejectedRow, data: dict[str, object] | str) -> None:
+        which = f"with {data}" if self._ids is None else repr(self._ids[rejected.row].as_py())
         raise RejectedRowError(
             RejectedRow(
                 f"event {which}",
                 None,
-                bad.column,
-                bad.value,
+                rejected.column,
+                rejected.value,
                 bad.reason,
                 "correct the value, or get a column of errors with rejected='column'",
             )

@@ -64,10 +64,10 @@ def test_a_worker_of_spark_opens_its_own_device(monkeypatch):
     opened = devices.DEVICES["cuda"]
     monkeypatch.setitem(devices.DEVICES, "cuda", lambda: pytest.fail("opened by the driver"))
     matching = pickle.dumps(MatchAnswerer.of(boxes, device="cuda"))
-    ranking = pickle.dumps(RankAnswerer.of(boxes, asked=RankQuery(3), device="cuda"))
+    ranking = pickle.dumps(RankAnswerer.of(boxes, query=RankQuery(3), device="cuda"))
     monkeypatch.setitem(devices.DEVICES, "cuda", opened)
     assert rows_of(pickle.loads(matching), points) == rows_of(MatchAnswerer.of(boxes), points)
-    cpu = RankAnswerer.of(boxes, asked=RankQuery(3))
+    cpu = RankAnswerer.of(boxes, query=RankQuery(3))
     assert rows_of(pickle.loads(ranking), points) == rows_of(cpu, points)
     gone = np.arange(0, boxes.rows, 2)
     parts = [each.as_part(gone) for each in (pickle.loads(ranking), cpu)]

@@ -190,7 +190,7 @@ def test_who_ranks_with_a_named_structure_or_spans_waits_for_kernels(compiler, m
     assert RankAnswerer.of(boxes).index.name == "slabs"
     assert RankAnswerer.of(boxes, at_once=True).index.name == "warmup"
     spans = RankQuery(span="overlap")
-    assert RankAnswerer.of(boxes, asked=spans, at_once=True).index.name == "slabs"
+    assert RankAnswerer.of(boxes, query=spans, at_once=True).index.name == "slabs"
     index = rank_starting.begin(boxes)[0]
     found = index.best_spans(points, points, 3, "overlap")
     assert (index.interim.built.name, compiler.waited) == ("slabs", 1)

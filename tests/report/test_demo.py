@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.cli.commands.spark import demo_ahead
+from rangecast.cli.commands.spark import demo_prepare
 from rangecast.cli.commands.spark.demo import _Demo, demo
-from rangecast.cli.commands.spark.demo_ahead import Compiler
+from rangecast.cli.commands.spark.demo_prepare import Compiler
 from rangecast.cli.commands.spark.demo_rank import K, verify_ranks
 from rangecast.errors import FileError
 from rangecast.match.scan import Scan
@@ -180,7 +180,7 @@ def _dies(tell, *_):
 
 @pytest.mark.process
 def test_nobody_waits_for_kernels_whose_process_died(monkeypatch):
-    monkeypatch.setattr(demo_ahead, "_compile", _dies)
+    monkeypatch.setattr(demo_prepare, "_compile", _dies)
     compiler = Compiler(5, 1)
     for _ in range(3):
         compiler.wait()

@@ -60,10 +60,10 @@ class _RejectedRows(RejectedRows):
         super().__init__(path)
         self._copies = copies
 
-    def add(self, bad: RejectedRow, data: dict[str, Any] | str) -> None:
-        if self._writer is not None and bad.source in self._copies:
-            bad = replace(bad, source=NAME)
-        super().add(bad, data)
+    def add(self, rejected: RejectedRow, data: dict[str, Any] | str) -> None:
+        if self._writer is not None and rejected.source in self._copies:
+            rejected = replace(rejected, source=NAME)
+        super().add(rejected, data)
 
 
 class _Summary(NamedTuple):

@@ -26,17 +26,17 @@ def is_pipe(path: object) -> bool:
 
 def copy_stdin(folder: Path) -> Path:
     """Copy stdin to a file in a folder, with the suffix of its format."""
-    begin = sys.stdin.buffer.read(1 << 16)
-    target = folder / f"{NAME}.{_format_of(begin)}"
+    head = sys.stdin.buffer.read(1 << 16)
+    target = folder / f"{NAME}.{_format_of(head)}"
     with target.open("wb") as file:
-        file.write(begin)
+        file.write(head)
         shutil.copyfileobj(sys.stdin.buffer, file)
     return target
 
 
-def _format_of(begin: bytes) -> str:
+def _format_of(head: bytes) -> str:
     for mark, program in _PACKED.items():
-        if begin.startswith(mark):
+        if head.startswith(mark):
             raise FileError(f"{NAME}: is compressed\n  hint: pipe it through {program} -dc")
-    text = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     return next((name for mark, name in _MARKS.items() if text.startswith(mark)), "csv")

@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(1024) sum_blocks(i64* offsets, int 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(1024) sum_of_blocks(u64* of_blocks, int count) {
+extern "C" __global__ void __launch_bounds__(1024) scan_block_sums(u64* of_blocks, int count) {
     __shared__ u64 sums[2][32];
     sum_up(of_blocks, count, true, sums);
 }

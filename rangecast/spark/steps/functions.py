@@ -195,8 +195,8 @@ def register_rank(
         prepared = subscriptions
     else:
         prepared = prepare_rank(session, subscriptions, space, relaxed=relaxed, combine=combine)
-    query = RankQuery(k, tolerances=near)
-    sharded = prepared.answerer.fitted(partial(replace, asked=query))
+    rank_query = RankQuery(k, tolerances=near)
+    sharded = prepared.answerer.fitted(partial(replace, query=rank_query))
     made = [
         session.udf.register(f"{name}_rank", _column_function(prepared, sharded, rejected, nan)),
         session.udtf.register(

@@ -121,10 +121,10 @@ def rank(
                 "probabilities and score factors don't work with prepared subscriptions"
             )
     factors = _factors(score_factors, events, event_id)
-    asked = RankQuery(k, axis, span, probabilities, factors, near)
-    columns = asked.columns
-    if asked.factors is not None:
-        columns = columns._replace(factor_events=Places(asked.factors.events))
+    rank_query = RankQuery(k, axis, span, probabilities, factors, near)
+    columns = rank_query.columns
+    if rank_query.factors is not None:
+        columns = columns._replace(factor_events=Places(rank_query.factors.events))
     query = EventQuery.of(
         events,
         space,
@@ -149,10 +149,12 @@ def rank(
             "  hint: limit the results per event with k, or rank each micro-batch"
         )
     if isinstance(subscriptions, Prepared):
-        made.check(asked)
-        ranked = query.answer(subscriptions, partial(replace, asked=asked))
+        made.check(rank_query)
+        ranked = query.answer(subscriptions, partial(replace, query=rank_query))
     else:
-        make = partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, asked=asked)
+        make = partial(
+            RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, query=rank_query
+        )
         width = columns.width(len(space))
         prepared = prepare_answers(
             query.session, subscriptions, space, make, max_worker_memory, width=width

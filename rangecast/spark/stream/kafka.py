@@ -144,7 +144,7 @@ def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
 class KafkaSink(SinkTable, tag="kafka"):
     """A topic of Kafka."""
 
-    made = Topic
+    sink_class = Topic
     servers: Annotated[str, takes("host:port, separated by commas")]
     topic: Annotated[str, takes("the name of a topic")]
     key: Literal["event", "subscription", "key", "object"] = "event"

@@ -98,7 +98,7 @@ class NotifyRunner:
         facts = Batch(stream, number, 0, 0)
         if batch > lists.committed:
             rows = _in_order(events, self._board_schema)
-            changes = lists.usable(_whole(rows, bad), bad)
+            changes = lists.valid_updates(_whole(rows, bad), bad)
             self._write_rejected(events.sparkSession, bad, facts)
             lists.apply_changes(changes, batch, rows.schema.field("id").type)
             updates = len(changes)

@@ -186,7 +186,7 @@ class RankStep(AnswerStep):
         check_tolerances(self.tolerances, relaxed=self.relaxed, index=self.index)
         near = tuple(encode_tolerances(self.tolerances, self.space).tolist())
         axis = time_axis(self.space, self.max_per_second, self.time_attribute)
-        self._asked = RankQuery(self.k, axis, tolerances=near)
+        self._rank_query = RankQuery(self.k, axis, tolerances=near)
         check_device_index(self.device, self.index)
         make = partial(
             RankAnswerer.of,
@@ -202,7 +202,7 @@ class RankStep(AnswerStep):
 
     @property
     def settings(self) -> Settings:
-        return partial(replace, asked=self._asked)
+        return partial(replace, query=self._rank_query)
 
     @property
     def by_workers(self) -> bool:

@@ -89,7 +89,7 @@ class KeptSet(NamedTuple):
             yield self
             return
         packed = good.mapInArrow(lambda batches: packs.pack(batches, folder), packs.SCHEMA)
-        with _worked_out(packed, folder) as kept:
+        with _computed_packs(packed, folder) as kept:
             yield self._replace(rows=good, packs=kept)
 
 
@@ -128,7 +128,7 @@ def keep_rows(subscriptions: DataFrame, space: Space) -> Iterator[KeptSet]:
     with _folder(subscriptions.sparkSession) as folder:
         encoded = encode(subscriptions, space, folder)
         try:
-            with _worked_out(encoded.packs, folder) as kept:
+            with _computed_packs(encoded.packs, folder) as kept:
                 rows = kept.unpack(encoded.rows.schema)
                 yield KeptSet(rows, kept, encoded.space, folder)
         finally:
@@ -136,7 +136,7 @@ def keep_rows(subscriptions: DataFrame, space: Space) -> Iterator[KeptSet]:
 
 
 @contextmanager
-def _worked_out(frame: DataFrame, folder: Path | None) -> Iterator[Packs]:
+def _computed_packs(frame: DataFrame, folder: Path | None) -> Iterator[Packs]:
     kept = Packs.compute_packs(frame, folder)
     try:
         yield kept

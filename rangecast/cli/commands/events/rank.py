@@ -128,7 +128,7 @@ def rank(
         probabilities=probabilities,
         score_factors=score_factors is not None,
     )
-    asked = RankQuery(k, span=span, probabilities=probabilities)
+    query = RankQuery(k, span=span, probabilities=probabilities)
     facts: dict[str, object] = {
         "k": k,
         "relaxed": relaxed,
@@ -144,8 +144,8 @@ def rank(
     def make(boxes: Boxes, where: Space, table: FactorTable | None) -> RankAnswerer:
         axis = time_axis(where, max_per_second, time_attribute)
         near = tuple(encode_tolerances(tolerances, where).tolist())
-        wanted = replace(asked, time_axis=axis, factors=table, tolerances=near)
-        how: dict[str, Any] = {"relaxed": relaxed, "combine": combine, "asked": wanted}
+        wanted = replace(query, time_axis=axis, factors=table, tolerances=near)
+        how: dict[str, Any] = {"relaxed": relaxed, "combine": combine, "query": wanted}
         return RankAnswerer.of(boxes, index, **how, at_once=not on.is_spark, device=device)
 
     def limit(pieces: Pieces, where: Space) -> Pieces:
@@ -169,7 +169,7 @@ def rank(
             facts,
             on,
             limit=limit,
-            columns=asked.columns,
+            columns=query.columns,
             score_factors=score_factors,
             as_of=as_of,
         )

@@ -38,17 +38,17 @@ def filter_(
     from rangecast.model.io.files import one_table
 
     with Run.started(output, reads=[events], options=options) as run:
-        sums = Summary.open(summary)
+        loaded = Summary.open(summary)
         count, passed = 0, []
         with run.task("filtering events") as advance:
-            source = run.events(events, sums.space)
+            source = run.events(events, loaded.space)
             for table, points in source.tables():
                 count += len(points)
                 if options.event_id not in (None, "id"):
                     table = table.drop_columns(["id"])  # a copy of that column
-                passed.append(table.filter(pa.array(sums.may_match_many(points))))
+                passed.append(table.filter(pa.array(loaded.may_match_many(points))))
                 advance(len(points), source.reading)
         result = one_table(events, passed)
         run.write(result, output)
-        facts = {"events": count, "rows": len(result), "ranges": len(sums.ranges())}
+        facts = {"events": count, "rows": len(result), "ranges": len(loaded.ranges())}
         run.done(f"{counted(count, 'event')}, of which {len(result):,} pass", count, facts)

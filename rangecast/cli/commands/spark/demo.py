@@ -33,7 +33,7 @@ from rangecast.cli.shared.options import Master, Seed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rangecast.cli.commands.spark.demo_ahead import Compiler, Searches
+    from rangecast.cli.commands.spark.demo_prepare import Compiler, Searches
     from rangecast.cli.shared.run import Run
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
@@ -74,7 +74,7 @@ def demo(
     Examples:
       rangecast demo --events 200000 --subscriptions 10000 -o out
     """
-    from rangecast.cli.commands.spark.demo_ahead import Compiler
+    from rangecast.cli.commands.spark.demo_prepare import Compiler
     from rangecast.cli.shared.run import Run
 
     with Run.started(pictures=[output / _PAGE]) as run:
@@ -157,12 +157,12 @@ class _Demo:
 
     def all(self, session: SparkSession, beside: Executor) -> None:
         """Run all steps; `beside` verifies and counts in another thread while Spark works."""
-        from rangecast.cli.commands.spark.demo_ahead import Searches
+        from rangecast.cli.commands.spark.demo_prepare import Searches
         from rangecast.cli.commands.spark.demo_rank import K, rank_batch, some_best, verify_ranks
         from rangecast.cli.commands.spark.demo_verify import prove_matches
 
         with self.step("Generate", f"{self.events:,} quotes, {self.subscriptions:,} searches"):
-            making = beside.submit(Searches.made, self.subscriptions, self.seed)
+            making = beside.submit(Searches.generate, self.subscriptions, self.seed)
             self.generate(session)
             space, _, boxes, _, changed = searches = making.result()
             self.write(searches)
@@ -233,7 +233,7 @@ class _Demo:
         self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
     ) -> None:
         """Match as a stream, one file per micro-batch; half-way a new version is committed."""
-        from rangecast.cli.commands.spark.demo_ahead import ADDED, DROPPED
+        from rangecast.cli.commands.spark.demo_prepare import ADDED, DROPPED
         from rangecast.cli.shared.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
         from rangecast.spark import Folder, MatchStep, VersionedSet, run_stream

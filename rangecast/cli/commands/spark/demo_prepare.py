@@ -35,7 +35,7 @@ class Searches(NamedTuple):
     changed_boxes: Boxes
 
     @classmethod
-    def made(cls, subscriptions: int, seed: int) -> Searches:
+    def generate(cls, subscriptions: int, seed: int) -> Searches:
         """Generate the searches."""
         from rangecast.model.encoding.subscriptions import encode_subscriptions
         from rangecast.workloads import generate

@@ -43,14 +43,14 @@ class ExplainRequest(msgspec.Struct, forbid_unknown_fields=True):
     ignore_unknown: bool = False
     boxes: bool = False
 
-    def explained(self) -> explain.ExplainQuery:
-        """Return the event to explain."""
+    def query(self) -> explain.ExplainQuery:
+        """Return the query; reject a body without an event."""
         if self.event is None:
             raise RequestError(422, 'give {"event": {...}}')
         return explain.ExplainQuery(self.event, self.ignore_unknown, self.boxes)
 
 
-_asked_of = msgspec.json.Decoder(ExplainRequest)
+_decoder = msgspec.json.Decoder(ExplainRequest)
 
 
 @router.post("/{space}/why")
@@ -59,11 +59,11 @@ async def why(request: Request, space: str) -> Any:
 
     With `"boxes": true`, all alternatives of its filter are in the answer.
     """
-    core, entry, asked = await _asked(request, space)
-    if asked.event is None or asked.subscription is None:
+    core, entry, body = await _read_request(request, space)
+    if body.event is None or body.subscription is None:
         raise RequestError(422, 'give {"event": {...}, "subscription": "its id"}')
-    version = core.registry.subscription(entry.tenant, space, str(asked.subscription))
-    return await asyncio.to_thread(explain.why, entry.space, version, asked.explained())
+    version = core.registry.subscription(entry.tenant, space, str(body.subscription))
+    return await asyncio.to_thread(explain.why, entry.space, version, body.query())
 
 
 @router.post("/{space}/why-not")
@@ -72,10 +72,10 @@ async def why_not(request: Request, space: str) -> Any:
 
     `k` is 10 if it isn't given, and at most 100.
     """
-    core, entry, asked = await _asked(request, space)
-    nearest = check_integer("k", asked.k, 1, MAX_NEAREST)
+    core, entry, body = await _read_request(request, space)
+    nearest = check_integer("k", body.k, 1, MAX_NEAREST)
     index = core.indexes[entry.number]
-    return await _read(index, explain.recipients, asked.explained(), _passing(core, entry), nearest)
+    return await _read(index, explain.recipients, body.query(), _passing(core, entry), nearest)
 
 
 @router.get("/{space}/explain")
@@ -89,16 +89,16 @@ async def explain_set(request: Request, space: str) -> Any:
 @router.post("/{space}/subscriptions:find-covering")
 async def find_covering(request: Request, space: str) -> Any:
     """Return a subscription that covers `{"subscription": id}` or `{"filter": text}`, if any."""
-    core, entry, asked = await _asked(request, space)
+    core, entry, body = await _read_request(request, space)
     index, number = core.indexes[entry.number], None
     # The words of a filter that isn't saved don't become words of the server's space.
     own = TentativeSpace(index.engine.space)
-    if asked.subscription is not None:
-        version = core.registry.subscription(entry.tenant, space, str(asked.subscription))
+    if body.subscription is not None:
+        version = core.registry.subscription(entry.tenant, space, str(body.subscription))
         number = version.number
         wanted = await asyncio.to_thread(Filter.parse, version.filter, own, max_boxes=ANY_BOXES)
-    elif asked.filter is not None:
-        wanted = await asyncio.to_thread(core.quotas.parsed, entry.tenant, asked.filter, own)
+    elif body.filter is not None:
+        wanted = await asyncio.to_thread(core.quotas.parsed, entry.tenant, body.filter, own)
     else:
         raise RequestError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     passing = _passing(core, entry)
@@ -160,12 +160,12 @@ def _passing(core: Core, entry: SpaceEntry) -> set[int]:
     }
 
 
-async def _asked(request: Request, space: str) -> tuple[Core, SpaceEntry, ExplainRequest]:
+async def _read_request(request: Request, space: str) -> tuple[Core, SpaceEntry, ExplainRequest]:
     core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
-    body = await read_body(request, MAX_BYTES)
+    content = await read_body(request, MAX_BYTES)
     try:
-        asked = await off_loop(len(body), decode, body, _asked_of)
+        body = await off_loop(len(content), decode, content, _decoder)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(422, f"invalid body: {error}") from None
-    return core, entry, asked
+    return core, entry, body

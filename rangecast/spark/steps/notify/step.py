@@ -124,8 +124,8 @@ class TopKLists:
         }
         self._board_schema = BoardSchema(space, upper_bound_attribute)
         self._board: Board | None = None
-        self._lock: IO[str] | None = None
-        self._turn = threading.RLock()
+        self._folder_lock: IO[str] | None = None
+        self._lock = threading.RLock()
         """Held by the batch or the edit that is being applied: each stream has its thread."""
         self._settings = {"k": k, **self._how, **(space_meta(space) if space else {})}
         state = committed_state(self.folder)
@@ -173,9 +173,9 @@ class TopKLists:
     def close(self) -> None:
         """Release the lock, so that another process can apply batches."""
         self._board = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        if self._folder_lock is not None:
+            self._folder_lock.close()
+            self._folder_lock = None
 
     def __enter__(self) -> TopKLists:
         return self
@@ -185,16 +185,16 @@ class TopKLists:
 
     def _hold(self) -> None:
         """Take the lock; raise an error if another process applies batches to this folder."""
-        if self._lock is not None:
+        if self._folder_lock is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = try_lock(self.folder / "lock")
-        if self._lock is None:
+        self._folder_lock = try_lock(self.folder / "lock")
+        if self._folder_lock is None:
             raise UsageError(
                 f"{self.folder}: another process applies batches there\n"
                 "  hint: stop that process, or close() its TopKLists"
             )
-        weakref.finalize(self, self._lock.close)
+        weakref.finalize(self, self._folder_lock.close)
 
     def start(self, updates: DataFrame, **trigger: Any) -> StreamingQuery | ClientQuery:
         """Start to apply a stream of updates; `trigger` is Spark's, such as availableNow=True."""
@@ -233,7 +233,7 @@ class TopKLists:
         """
         self._check_edits(edits)
         kind = id_kind(edits, "id", "edits of interests")
-        with self._turn:
+        with self._lock:
             state = self._state
             if number <= state.edit:
                 return
@@ -263,26 +263,26 @@ class TopKLists:
         if batch > self.committed:
             rows = updates.orderBy("seq").select(*columns).toArrow()
             self.apply_changes(
-                self.usable(rows, RejectedRows()), batch, rows.schema.field("id").type
+                self.valid_updates(rows, RejectedRows()), batch, rows.schema.field("id").type
             )
 
-    def usable(self, rows: pa.Table, bad: RejectedRows) -> list[Change]:
+    def valid_updates(self, rows: pa.Table, rejected: RejectedRows) -> list[Change]:
         """Return the updates that can be applied one after the other: id, value and position.
 
-        Those that can't go to `bad`.
+        Those that can't go to `rejected`.
         """
-        with self._turn:
+        with self._lock:
             self._hold()
             if self._board is None:
                 self._board = self._loaded(self._state)
             source, kind = table_source(rows, "updates"), rows.schema.field("id").type
             known = self._board.objects.__contains__
-            parts = self._board_schema.files.read_updates(source, kind, known, bad)
+            parts = self._board_schema.files.read_updates(source, kind, known, rejected)
             return [change for part in parts for change in part.changes]
 
     def apply_changes(self, changes: Sequence[Change], batch: int, kind: pa.DataType) -> None:
         """Apply a batch that wasn't committed, of updates of objects with ids of this type."""
-        with self._turn:
+        with self._lock:
             self._hold()
             state = self._state
             board = self._board or self._loaded(state)

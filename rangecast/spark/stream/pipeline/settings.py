@@ -242,19 +242,19 @@ class FolderSink(SinkTable):
 class ParquetSink(FolderSink, tag="parquet"):
     """A folder of Parquet files."""
 
-    made = Folder
+    sink_class = Folder
 
 
 class JsonSink(FolderSink, tag="json"):
     """A folder of files of JSON Lines."""
 
-    made = JsonFolder
+    sink_class = JsonFolder
 
 
 class DeltaSink(SinkTable, tag="delta"):
     """A Delta table, in a folder or at a URL."""
 
-    made = Delta
+    sink_class = Delta
     path: Annotated[Location, takes("a folder, or the URL of an object store")]
     options: Annotated[Options, takes("a table of strings, for delta-rs")] = field(
         default_factory=dict
@@ -269,7 +269,7 @@ class DeltaSink(SinkTable, tag="delta"):
 class CatalogSink(SinkTable, tag="table"):
     """A table of a catalog of Spark's."""
 
-    made = CatalogTable
+    sink_class = CatalogTable
     catalog: Annotated[str, takes("a name in Spark's catalog: 'main.market.matches'")]
     format: Annotated[str | None, takes("the format of a new table, such as 'iceberg'")] = None
     replace: Replace = False
@@ -278,7 +278,7 @@ class CatalogSink(SinkTable, tag="table"):
 class ConsoleSink(SinkTable, tag="console"):
     """The standard output."""
 
-    made = Console
+    sink_class = Console
     rows: Annotated[Count, takes("number of rows to show")] = 20
 
 

@@ -416,11 +416,11 @@ def no_commit(counts: Counts) -> None:
 class SinkTable(Table, kw_only=True, tag_field="type"):
     """Keys of all sinks in the file of a pipeline."""
 
-    made: ClassVar[Callable[..., Sink]]
+    sink_class: ClassVar[Callable[..., Sink]]
     """The sink, which takes the other keys."""
     input: Annotated[str | None, takes("the name of a step")] = None
 
     @property
     def sink(self) -> Sink:
         keys = (name for name in self.__struct_fields__ if name != "input")
-        return type(self).made(**{name: getattr(self, name) for name in keys})
+        return type(self).sink_class(**{name: getattr(self, name) for name in keys})
