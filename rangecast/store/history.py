@@ -48,7 +48,7 @@ class History:
         self.space = space
         over = Space([*space.attributes, Number(_TIME)])
         self._engine = Engine(over, index=index, rank_index=rank_index)
-        self._now: dict[Id, _Version] = {}
+        self._current: dict[Id, _Version] = {}
         self._ids: list[Id] = []
         """By number of a version, whose it is."""
         self._ends: dict[int, float] = {}
@@ -72,10 +72,10 @@ class History:
 
     def _apply_difference(self, engine: Engine, at: float) -> None:
         """Make all edits between the set of now and another one."""
-        for gone in [id_ for id_ in self._now if id_ not in engine]:
+        for gone in [id_ for id_ in self._current if id_ not in engine]:
             self.unsubscribe(gone, at=at)
         for id_ in engine:
-            new, old = engine[id_], self._now.get(id_)
+            new, old = engine[id_], self._current.get(id_)
             if old is None:
                 self.subscribe(id_, new.filter, at=at, score=new.score)
             elif (old.filter, old.score) != (str(as_filter(new.filter, self.space)), new.score):
@@ -83,7 +83,7 @@ class History:
 
     def __len__(self) -> int:
         """Return how many subscriptions there are after the last edit."""
-        return len(self._now)
+        return len(self._current)
 
     @property
     def versions(self) -> int:
@@ -95,7 +95,7 @@ class History:
     def subscribe(self, subscription: Id, filter: Any, *, at: float, score: float = 0.0) -> None:  # noqa: A002
         """Add a subscription that is valid from `at` on."""
         name = as_id(subscription)
-        if name in self._now:
+        if name in self._current:
             raise DuplicateIdError(f"subscription {name!r} already exists")
         self._begin(name, str(as_filter(filter, self.space)), score, self._time(at))
 
@@ -103,7 +103,7 @@ class History:
         """End a subscription: it doesn't match from `at` on."""
         version = self._known(subscription)
         self._end(version, self._time(at))
-        del self._now[as_id(subscription)]
+        del self._current[as_id(subscription)]
 
     def replace(
         self,
@@ -136,7 +136,7 @@ class History:
         return time
 
     def _known(self, subscription: Id) -> _Version:
-        version = self._now.get(as_id(subscription))
+        version = self._current.get(as_id(subscription))
         if version is None:
             raise UnknownIdError(f"there is no subscription {subscription!r}")
         return version
@@ -145,7 +145,7 @@ class History:
         number = len(self._ids)
         self._engine.subscribe(number, f"({text}) and {_TIME} >= {time!r}", score=score)
         self._ids.append(name)
-        self._now[name] = _Version(number, text, score, time)
+        self._current[name] = _Version(number, text, score, time)
 
     def _end(self, version: _Version, time: float) -> None:
         if version.since == time:  # it never held

@@ -190,7 +190,7 @@ class Versions:
             newest = max(self.all(), default=0)
             if after is not None and after != newest:
                 return None
-            return self._add(self._unseen(boxes, space), edits, rejected)
+            return self._add(self._stage(boxes, space), edits, rejected)
 
     def commit_layer(
         self, layer: Layer, *, after: int, rejected: Sequence[Mapping[str, Any]] = ()
@@ -212,11 +212,11 @@ class Versions:
                 layer = layer.after(layered.layers[len(numbers) - 1])
                 numbers.pop()
             self._clear()
-            unseen = self.folder / _UNSEEN / f"{after + 1:06}"
-            layer.save(unseen)
+            staged = self.folder / _UNSEEN / f"{after + 1:06}"
+            layer.save(staged)
             over = {"base": base, "layers": numbers}
-            write_bytes(unseen / _OVER, json.dumps(over).encode())
-            return self._put(unseen, rejected)
+            write_bytes(staged / _OVER, json.dumps(over).encode())
+            return self._commit(staged, rejected)
 
     def commit_file(self, boxes: Boxes, space: Space) -> None:
         """Commit the contents of a subscription file, unless it is unchanged since the last time.
@@ -225,43 +225,43 @@ class Versions:
         """
         note = self.folder / _FROM_FILE
         with self._locked():
-            unseen = self._unseen(boxes, space)
-            content = (unseen / MANIFEST).read_bytes()
+            staged = self._stage(boxes, space)
+            content = (staged / MANIFEST).read_bytes()
             if self.all() and note.exists() and note.read_bytes() == content:
                 self._clear()
                 return
-            self._add(unseen, (), ())
+            self._add(staged, (), ())
             write_whole(note, content)
 
-    def _unseen(self, boxes: Boxes, space: Space) -> Path:
+    def _stage(self, boxes: Boxes, space: Space) -> Path:
         """Write the next version to a folder that readers don't see; return the folder."""
         self._clear()
-        unseen = self.folder / _UNSEEN / f"{max(self.all(), default=0) + 1:06}"
-        save_boxes(unseen, boxes, space)
-        return unseen
+        staged = self.folder / _UNSEEN / f"{max(self.all(), default=0) + 1:06}"
+        save_boxes(staged, boxes, space)
+        return staged
 
     def _add(
-        self, unseen: Path, edits: Sequence[str], rejected: Sequence[Mapping[str, Any]]
+        self, staged: Path, edits: Sequence[str], rejected: Sequence[Mapping[str, Any]]
     ) -> int:
         """Commit a version unless it equals the newest one; return its number."""
         newest = max(self.all(), default=0)
-        if newest and not edits and _same(unseen, self.path(newest)):
+        if newest and not edits and _same(staged, self.path(newest)):
             self._clear()
             return newest
         applied = [*(self.edit_files(newest) if newest else ()), *edits]
-        write_bytes(unseen / _ORIGIN, json.dumps({"edits": applied}).encode())
-        return self._put(unseen, rejected)
+        write_bytes(staged / _ORIGIN, json.dumps({"edits": applied}).encode())
+        return self._commit(staged, rejected)
 
-    def _put(self, unseen: Path, rejected: Sequence[Mapping[str, Any]]) -> int:
+    def _commit(self, staged: Path, rejected: Sequence[Mapping[str, Any]]) -> int:
         """Commit a version; return its number."""
         lines = [json.dumps(rejection, ensure_ascii=False) + "\n" for rejection in rejected]
-        write_bytes(unseen / _REJECTED, "".join(lines).encode())
+        write_bytes(staged / _REJECTED, "".join(lines).encode())
         micros = max([time.time_ns() // 1000, *map(self._commit_micros, self.all()[-1:])])
-        write_bytes(unseen / _COMMITTED, json.dumps({"micros": micros}).encode())
-        sync_folder(unseen)
-        unseen.rename(self.folder / unseen.name)
+        write_bytes(staged / _COMMITTED, json.dumps({"micros": micros}).encode())
+        sync_folder(staged)
+        staged.rename(self.folder / staged.name)
         sync_folder(self.folder)
-        return int(unseen.name)
+        return int(staged.name)
 
     def _commit_micros(self, version: int) -> int:
         """Return when a version was committed, in microseconds since 1970; 0: it was saved."""

@@ -287,7 +287,7 @@ def test_a_link_that_comes_late_hears_all_and_one_that_goes_is_forgotten():
     assert pairs(links.subscribe("b", 3, "x between 5 and 20")["a"].add) == [(5, 20)]
     assert pairs(links.connect("c").add) == [(0, 20)]
     assert links.links_for({"x": 7}) == ["a", "b"]
-    assert links.links_for({"x": 7}, came_over="a") == ["b"]
+    assert links.links_for({"x": 7}, incoming="a") == ["b"]
     assert {link: held.tolist() for link, held in links.links_for_many({"x": [7, 15]}).items()} == {
         "a": [True, False],
         "b": [True, True],

@@ -8,7 +8,7 @@ import pytest
 
 from rangecast import Digest, Notifier, Policy, Transition, UsageError
 from rangecast.track.delivery import notifier as module
-from rangecast.track.delivery.agenda import Agenda
+from rangecast.track.delivery.timer_queue import TimerQueue
 from tests.support.policy_model import actual, expected, history_of
 from tests.support.shared_policy_model import actual_of, expected_of, shared_history_of
 
@@ -259,13 +259,13 @@ def test_what_no_transition_is_compared_with_is_forgotten():
     assert [saved[name] for name in ("reported", "times", "stays", "windows")] == [[], [], [], []]
 
 
-def agendas(notifier: Notifier) -> list[Agenda]:
+def timer_queues(notifier: Notifier) -> list[TimerQueue]:
     return [notifier._reminders, notifier._ends, notifier._repeats, notifier._throttles]
 
 
 def visited(notifier: Notifier) -> int:
     """Return how many entries of its state a notifier has looked at to find what is due."""
-    return sum(agenda.visited for agenda in agendas(notifier))
+    return sum(queue.visited for queue in timer_queues(notifier))
 
 
 def test_time_costs_what_is_due_not_what_there_is():
@@ -290,13 +290,13 @@ def test_time_costs_what_is_due_not_what_there_is():
     assert 5000 * 2 <= visited(notifier) - before <= 5000 * 3 + 3 * 3 * 876
 
 
-def test_an_agenda_keeps_nothing_of_entries_that_were_replaced():
+def test_a_timer_queue_keeps_nothing_of_entries_that_were_replaced():
     policy = Policy(deduplicate="900 h", renotify="900 h")
     notifier = Notifier(policy)
     for number in range(20_000):
         kind = "exit" if number % 2 else "enter"
         notifier.take([transition(number * 2000, kind, key="a")])
-    assert all(len(agenda._heap) < 100 for agenda in agendas(notifier))
+    assert all(len(queue._heap) < 100 for queue in timer_queues(notifier))
 
 
 @pytest.mark.parametrize(

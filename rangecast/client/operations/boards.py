@@ -9,7 +9,14 @@ from urllib.parse import quote
 
 from rangecast.client.errors import error_of, row_error
 from rangecast.client.operations.base import Operation
-from rangecast.client.operations.parts import BULK, encode, file_rows, listed, present, split_rows
+from rangecast.client.operations.parts import (
+    BULK,
+    encode,
+    file_rows,
+    json_array,
+    present,
+    split_rows,
+)
 from rangecast.client.operations.requests import EXISTS, IS_NEW, Call, Condition
 from rangecast.client.results import Ranked, ranked
 from rangecast.errors import RangecastError, UnknownIdError
@@ -69,7 +76,7 @@ class BoardCalls:
         return Call(
             "POST",
             path,
-            listed(rows),
+            json_array(rows),
             params=params,
             headers=headers,
             repeatable=repeatable,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.client.errors import error_of, row_error
-from rangecast.client.operations.parts import BULK, file_rows, listed, present, split_rows
+from rangecast.client.operations.parts import BULK, file_rows, json_array, present, split_rows
 from rangecast.client.results import EventLabels
 from rangecast.errors import (
     InvalidValueError,
@@ -112,7 +112,7 @@ class EventParts:
         """Yield request bodies; call `taken` with the answer to each before the next."""
         for part in split_rows(self.rows(), BULK):
             self._part = [row for row, _ in part]
-            yield listed([body for row, body in part if not isinstance(row, RangecastError)])
+            yield json_array([body for row, body in part if not isinstance(row, RangecastError)])
 
     def taken(self, answer: Mapping[str, Any], name: str, *, is_strict: bool) -> list[Any]:
         """Return the result of each event of the last request, or its error.

@@ -17,7 +17,7 @@ from rangecast.client.operations.parts import (
     arrow_bodies,
     encode,
     event_rows,
-    listed,
+    json_array,
     split,
 )
 from rangecast.client.operations.requests import Call, Condition
@@ -194,7 +194,7 @@ class Subscribing:
         id_type([[row.get("id") for row in self._given if is_row(row)]], texts_too=False)
         for part in split(map(encode, self._given), BULK):
             self._rows = np.arange(first, first + len(part))
-            yield self._call(listed(part), {})
+            yield self._call(json_array(part), {})
             first += len(part)
 
     def _tables(self) -> Iterator[Call[Any]]:

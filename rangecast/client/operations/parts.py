@@ -63,7 +63,7 @@ def split(rows: Iterable[bytes], max_rows: int) -> Iterator[list[bytes]]:
         yield part
 
 
-def listed(part: list[bytes]) -> bytes:
+def json_array(part: list[bytes]) -> bytes:
     """Return a part as a JSON list."""
     return b"[%s]" % b",".join(part)
 

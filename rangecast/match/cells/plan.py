@@ -164,7 +164,7 @@ def _pieces(edges: F64, shifts: I64, lo: F64, hi: F64, out: I64, scratch: I64) -
 
 
 @jit
-def _mark_late(edges: F64, lo: F64, out: Bool) -> None:
+def _mark_starts_inside(edges: F64, lo: F64, out: Bool) -> None:
     """Write whether each range begins inside its first cell."""
     for i in range(len(lo)):
         out[i] = not starts_cell(edges, lo[i])
@@ -180,10 +180,10 @@ class _Axis:
         self.free = free
         first, last = cells_of(edges, self.lo), cells_of(edges, self.hi)
         cell = cells_of(edges, sample.events[:, axis])[:, None]
-        self.met = (first <= cell) & (cell <= last)
-        late = np.empty(len(self.lo), np.bool_)
-        _mark_late(edges, self.lo, late)
-        self.doubtful = (cell == first) & late
+        self.in_cells = (first <= cell) & (cell <= last)
+        starts_inside = np.empty(len(self.lo), np.bool_)
+        _mark_starts_inside(edges, self.lo, starts_inside)
+        self.doubtful = (cell == first) & starts_inside
 
     def shifts(self, step: int) -> tuple[int, ...]:
         """Return the levels: cells, blocks if there is a step, the whole if boxes take it."""
@@ -240,19 +240,19 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Cost
     seen = set()
     for most in _CELLS:
         axes = []
-        met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
-        doubtful = np.zeros_like(met)
+        in_cells = np.ones((len(sample.events), len(sample.lo)), np.bool_)
+        doubtful = np.zeros_like(in_cells)
         for axis in order:
             fits = len(exact[axis]) + 2 <= most
             edges = frozen(exact[axis] if fits else coarse[axis].edges(most), np.float64)
             axes.append(_Axis(sample, axis, edges, free=free[axis]))
-            met &= axes[-1].met
+            in_cells &= axes[-1].in_cells
             doubtful |= axes[-1].doubtful
             taken = order[: len(axes)]
             others = np.delete(mentioned, taken, axis=1).any(axis=1)
-            tested = np.count_nonzero(met & (doubtful | others | ~alone[sample.boxes]))
-            copied = np.count_nonzero(met) - tested
-            ids = (_TEST_COST * tested + _COPY_COST * copied) * sample.scale / max(1, len(met))
+            tested = np.count_nonzero(in_cells & (doubtful | others | ~alone[sample.boxes]))
+            copied = np.count_nonzero(in_cells) - tested
+            ids = (_TEST_COST * tested + _COPY_COST * copied) * sample.scale / max(1, len(in_cells))
             for step in _STEPS:
                 shifts = tuple(a.shifts(step) for a in axes)
                 plan = Plan(taken, tuple(a.edges for a in axes), shifts)

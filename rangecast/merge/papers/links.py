@@ -133,13 +133,13 @@ class Links(SubscriptionSet):
             [summary.ranges() for other, summary in self._summaries.items() if other != link]
         )
 
-    def links_for(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
+    def links_for(self, event: Mapping[str, Any], incoming: Link | None = None) -> list[Link]:
         """Return the links to send an event over, other than its incoming link."""
         key = self.cells.places(encode_event(event, self.space)[None])
         return [
             link
             for link, summary in self._summaries.items()
-            if link != came_over and summary.contains_cells(key)[0]
+            if link != incoming and summary.contains_cells(key)[0]
         ]
 
     def links_for_many(self, events: Any) -> dict[Link, Bool]:

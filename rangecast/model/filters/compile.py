@@ -41,7 +41,7 @@ from rangecast.model.filters.regions import (
 from rangecast.model.filters.regions import common as shared
 from rangecast.model.shapes.geometry import ShapeError
 from rangecast.model.shapes.syntax import Call, Length, read_call, read_length
-from rangecast.model.shapes.words import asked
+from rangecast.model.shapes.words import shape_literal
 from rangecast.model.space import Space
 from rangecast.model.text.regions import is_long_list, region_of_text
 
@@ -153,7 +153,7 @@ class _Compiler:
             call = read_call(str(node.name))
             place = self.place(node, call.attribute)
             sign, length = self.length(node, call)
-            literal = asked(place, call, sign, length, negated=negated)
+            literal = shape_literal(place, call, sign, length, negated=negated)
         except ShapeError as error:
             start = at + (error.at or 0)
             raise fault(self.text, start, start + 1, error.reason, error.hint) from None

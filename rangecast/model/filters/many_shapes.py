@@ -11,7 +11,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import Region, boxes, sparse
 from rangecast.model.shapes.bulk import RingsRead, read_rings
-from rangecast.model.shapes.words import ShapeLiteral, asked_of_ring
+from rangecast.model.shapes.words import ShapeLiteral, literal_of_ring
 from rangecast.model.space import Space
 
 
@@ -46,7 +46,7 @@ def read_polygons(
                 hi[rows, side] = np.minimum(read.bounds[small, last], domain[1])
             good[rows] = True
             for at in np.flatnonzero(~small).tolist():
-                literal = asked_of_ring(place, words[at], read.rings, at)
+                literal = literal_of_ring(place, words[at], read.rings, at)
                 product = _product(space, place, axis, literal, float(numbers[at]))
                 several[int(read.rows[at])] = product
     return several

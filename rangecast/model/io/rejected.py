@@ -37,19 +37,19 @@ class RejectedRows:
         self._waiting: list[dict[str, Any]] = []
         self._writer = TableWriter(path, SCHEMA) if path is not None else None
 
-    def add(self, bad: RejectedRow, data: dict[str, Any] | str) -> None:
+    def add(self, rejected: RejectedRow, data: dict[str, Any] | str) -> None:
         """Raise the rejected row, or write it with its reason and data."""
         if self._writer is None:
-            raise RejectedRowError(replace(bad, line=line_of(bad.source, bad.row)))
+            raise RejectedRowError(replace(rejected, line=line_of(rejected.source, rejected.row)))
         self.count += 1
         self._waiting.append(
             {
-                "file": _carried(bad.source),
-                "row": bad.row,
-                "column": _carried(bad.column),
-                "value": _carried(bad.value),
-                "reason": _carried(bad.reason),
-                "remedy": _carried(bad.remedy),
+                "file": _carried(rejected.source),
+                "row": rejected.row,
+                "column": _carried(rejected.column),
+                "value": _carried(rejected.value),
+                "reason": _carried(rejected.reason),
+                "remedy": _carried(rejected.remedy),
                 "data": _text(data),
             }
         )
@@ -78,9 +78,9 @@ class CollectedRows(RejectedRows):
         super().__init__()
         self.kept: list[tuple[RejectedRow, str]] = []
 
-    def add(self, bad: RejectedRow, data: dict[str, Any] | str) -> None:
+    def add(self, rejected: RejectedRow, data: dict[str, Any] | str) -> None:
         self.count += 1
-        self.kept.append((bad, _text(data)))
+        self.kept.append((rejected, _text(data)))
 
 
 RejectedTarget = list[RejectedRow] | str | Path | RejectedRows | None
@@ -95,10 +95,10 @@ def collecting_rejected(target: RejectedTarget) -> Iterator[RejectedRows]:
     elif isinstance(target, list):
         kept = CollectedRows()
         yield kept
-        target.extend(bad for bad, _ in kept.kept)
+        target.extend(row for row, _ in kept.kept)
     elif target is None or isinstance(target, str | Path):
-        with RejectedRows(target) as bad:
-            yield bad
+        with RejectedRows(target) as rejected:
+            yield rejected
     else:
         raise UsageError(
             "rejected must be a list that collects the rejected rows, or the path of a file for "

@@ -74,7 +74,7 @@ class ShapeLiteral(NamedTuple):
 _PLANE = (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
 
 
-def asked(
+def shape_literal(
     place: Place, call: Call, sign: str = "", length: Length | None = None, *, negated: bool = False
 ) -> ShapeLiteral:
     """Return the literal of a call; a distance has a comparison and a length."""
@@ -139,7 +139,7 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
         raise ShapeError(error.reason, at if error.at is None else error.at, error.hint) from None
 
 
-def asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> ShapeLiteral:
+def literal_of_ring(place: Place, text: str, rings: Rings, ring: int) -> ShapeLiteral:
     """Return the literal of a ring that was read in a batch."""
     wkt = text[text.index("'") + 1 : -2]
     shape = Polygons(((rings.corners(ring),),), wkt)
@@ -154,7 +154,7 @@ def _in_batches(place: Place, text: str) -> ShapeLiteral | None:
     for numbers, rings in place.batches:
         if numbers[0] <= number <= numbers[-1]:  # new words have ascending numbers
             for ring in np.flatnonzero(numbers == number)[:1].tolist():
-                return asked_of_ring(place, text, rings, ring)
+                return literal_of_ring(place, text, rings, ring)
     return None
 
 
@@ -169,11 +169,11 @@ def literals_of(place: Place, word: str) -> list[ShapeLiteral]:
         compared = _DISTANCE.fullmatch(text)
         if compared:
             call, length = read_call(compared[1]), read_length(compared[3])
-            literals.append(asked(place, call, compared[2], length))
+            literals.append(shape_literal(place, call, compared[2], length))
         else:
             negated = text.startswith("not ")
             call = read_call(text.removeprefix("not "))
-            literals.append(asked(place, call, negated=negated))
+            literals.append(shape_literal(place, call, negated=negated))
     return literals
 
 

@@ -19,7 +19,6 @@ from rangecast.errors import UsageError
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.flags import flag
-from rangecast.track.delivery.agenda import Agenda
 from rangecast.track.delivery.digests import (
     ConsumerOwner,
     Owner,
@@ -29,6 +28,7 @@ from rangecast.track.delivery.digests import (
 )
 from rangecast.track.delivery.notifications import Notification
 from rangecast.track.delivery.policies import Digest, Policy
+from rangecast.track.delivery.timer_queue import TimerQueue
 from rangecast.track.local_time import zone_of
 from rangecast.track.machine import FAR, NEVER
 from rangecast.track.moments import micros_of, moment_of
@@ -80,13 +80,13 @@ class Notifier:
         """By object and subscription."""
         self._windows: dict[Owner, list[Window]] = {}
         self._counts: dict[Owner, int] = {}
-        self._reminders = Agenda[tuple[Id, Id]]()
+        self._reminders = TimerQueue[tuple[Id, Id]]()
         """Subscription and object of stays, by their next reminder."""
-        self._ends = Agenda[tuple[Owner, int, int]]()
+        self._ends = TimerQueue[tuple[Owner, int, int]]()
         """Owner, start and end of digests, by their end."""
-        self._repeats = Agenda[tuple[Owner, tuple[Id, str]]]()
+        self._repeats = TimerQueue[tuple[Owner, tuple[Id, str]]]()
         """Entries of `_reported`, by the time at which they are forgotten; next, of `_times`."""
-        self._throttles = Agenda[tuple[Owner, Id]]()
+        self._throttles = TimerQueue[tuple[Owner, Id]]()
 
     def __repr__(self) -> str:
         return f"<Notifier: {self.waiting} waiting in digests, {self.dropped} dropped>"

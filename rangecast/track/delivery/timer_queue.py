@@ -1,4 +1,4 @@
-"""Agenda: entries by the time at which they are due."""
+"""TimerQueue: entries by the time at which they are due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MIN_ENTRIES = 64
 _Name = TypeVar("_Name", bound=Hashable)
 
 
-class Agenda(Generic[_Name]):
+class TimerQueue(Generic[_Name]):
     """Names by due time: a heap, in which entries that were replaced or discarded are skipped."""
 
     def __init__(self) -> None:
