@@ -81,7 +81,8 @@ class Rebuilt(NamedTuple):
 def without_own_boxes(part: Part, rows: RowArrays, count: int, space: Space) -> RowArrays:
     """Drop the set's copy of the boxes of the first `count` rows if the index has them all.
 
-    Shapes and texts are verified on the set's own boxes, so none of them may have any.
+    Shapes and texts are verified on the set's own boxes, so these rows must not have such
+    conditions.
     """
     index, places = part.index, places_of(space)
     is_all = part.is_whole and part.end == count

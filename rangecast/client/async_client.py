@@ -119,7 +119,7 @@ class AsyncClient(Calls):
         upper_bound_attribute: str | None = None,
         descending: bool = False,
     ) -> AsyncClientBoard:
-        """Create a board, of positions or over a space of the server, and return it."""
+        """Create a board of positions or over a space of the server, and return it."""
         options = {
             "k": k,
             "space": space,

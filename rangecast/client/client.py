@@ -128,7 +128,7 @@ class Client(Calls):
         upper_bound_attribute: str | None = None,
         descending: bool = False,
     ) -> ClientBoard:
-        """Create a board, of positions or over a space of the server, and return it."""
+        """Create a board of positions or over a space of the server, and return it."""
         options = {
             "k": k,
             "space": space,

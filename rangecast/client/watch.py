@@ -1,4 +1,4 @@
-"""Watching a filter over a WebSocket; the server stores nothing."""
+"""Watch: stream the events that match a filter over a WebSocket; the server stores nothing."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class CoverSet(SubscriptionSet):
 
     @classmethod
     def open(cls, path: str | Path, *, index: str | None = None) -> Self:
-        """Return the set of a snapshot, with its index or another one."""
+        """Open a snapshot, with its saved index unless another one is given."""
         arrays, meta = load_arrays(path, _KIND)
         opened = cls(space_of_meta(meta), index=index or meta["index"], k=meta["k"])
         opened._live.restore(arrays)

@@ -123,7 +123,7 @@ def boxes_of(store: Store, rows: I64) -> I64:
 
 
 def points_of(lo: F64, hi: F64) -> F64:
-    """Return the points of boxes, (boxes, 2d)."""
+    """Return each box as a point, -lo and hi of each attribute in turn, (boxes, 2d)."""
     points = np.empty((len(lo), 2 * lo.shape[1]))
     points[:, 0::2], points[:, 1::2] = -lo, hi
     return points

@@ -226,7 +226,7 @@ class DeviceBoxes:
         self.has_several_boxes = self.has_several_boxes or bool((terms.boxes > 1).any())
 
     def _copy_in(self, name: str, target: DeviceArray, array: AnyArray) -> None:
-        """Copy to the device; by way of pinned memory, which is faster, unless it is much."""
+        """Copy to the device; small arrays go through pinned memory, which is faster."""
         source = array
         if array.nbytes <= _STAGED_BYTES:
             source = self._staging.pinned(name, len(array), array.dtype)
@@ -234,7 +234,7 @@ class DeviceBoxes:
         self.runtime.copy_in(target, np.ascontiguousarray(source))
 
     def _lanes_of(self, terms: Terms) -> U8 | None:
-        """Return the terms in each box's lanes, narrowest first; `None`: all of them, in order."""
+        """Return the terms each box is filed under, narrowest first; `None`: all terms, in order."""
         lanes = self.shape.lanes
         is_fitting = int(terms.counts.max()) <= lanes
         if is_fitting and self.shape.filed == self.dimensions:
@@ -273,7 +273,10 @@ class DeviceBoxes:
             )
 
     def set_scores(self, scores: F64, arrivals: I64) -> None:
-        """Set the score and arrival of each box to those of its row, on the current stream."""
+        """Copy the scores and arrivals of boxes appended since the last call.
+
+        The copy is on the current stream.
+        """
         if self.scores is None:
             self.scores = self.runtime.empty(self.room[0], np.float64)
             self.arrivals = self.runtime.empty(self.room[0], np.int64)

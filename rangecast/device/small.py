@@ -33,7 +33,7 @@ class _Batch(NamedTuple):
     offsets: DeviceArray | None
     """Their offsets, where ids are there and each subscription of an event once."""
     replay: Callable[[], None] | None
-    """None: they were not captured yet."""
+    """None: the launches were not captured yet."""
 
 
 class SmallBatches:
@@ -53,7 +53,7 @@ class SmallBatches:
         """Return the finished search, with offsets and rows unless there was too little room.
 
         room    capacity of a list
-        limit   matches that there is room for, a power of two
+        limit   capacity for matches, a power of two
         """
         slot, runtime = self._slot, self._slot.runtime
         staged = slot.pinned("points", points.shape, np.float64)

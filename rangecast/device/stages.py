@@ -146,7 +146,10 @@ class Stages:
     def _sum_offsets(
         self, flight: Flight, offsets: Any, header: AnyArray, copy: AnyArray | None
     ) -> None:
-        """Turn counts into offsets; write the header, and a `copy` if given, to the host."""
+        """Turn counts into offsets by a prefix sum; write the header to host memory.
+
+        copy   host memory that the offsets are written to as well
+        """
         slot, launch, count = flight.slot, self.boxes.kernels.launch, flight.events + 1
         blocks, number = -(-count // _SUMMED), np.int32(count)
         of_blocks = slot.array("sums of blocks", blocks, np.uint64)

@@ -1,8 +1,8 @@
 """GeoJSON shapes as subscriptions: `read` and `write`.
 
 Polygons are exact, as `within(position, ...)`; their borders belong to them, unless the location
-says otherwise. A point is the place itself, unless it is a circle as Azure Maps writes it: with the
-properties `subType` and `radius`, in metres.
+says otherwise. A Point matches only that exact position, unless it is a circle in Azure Maps' form: with
+the properties `subType` and `radius`, in metres.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def read(
 
 
 def _property_ids(features: Sequence[Any], name: str) -> list[Any]:
-    """Return the id property of each feature; `None` if it is no integer or non-empty string."""
+    """Return each feature's id property; `None` unless it is an integer or a non-empty string."""
     listed = []
     for feature in features:
         properties = feature.get("properties") if isinstance(feature, Mapping) else None

@@ -1,4 +1,4 @@
-"""Sets as machine words: 64 comparisons at a time, and the bits of the answer as numbers.
+"""Bitmasks: 64 comparisons at a time, and the positions of the set bits.
 
 A byte that stands for a slab of an attribute is compared with 64 neighbouring bytes in one or two
 instructions. The compiler doesn't generate these by itself, so they are written as LLVM vector

@@ -274,7 +274,7 @@ def _point(context: Any, builder: Any, kind: Any, value: Any, first: Any) -> Any
 
 
 def address(context: Any, builder: Any, kind: Any, value: Any, index: Any, count: int) -> Any:
-    """Return the address of an item of a pointer; check that `count` items from there exist."""
+    """Return the address of an item; check that `count` items follow if the pointer is checked."""
     if isinstance(kind, Checked):
         view = cgutils.create_struct_proxy(kind)(context, builder, value)
         _check(context, builder, index, _WORD(count), view.size)

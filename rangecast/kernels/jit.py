@@ -142,7 +142,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
             self._locked.append(offset)
 
     def unlocking(self, compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a method of a dispatcher that compiles, and then lets other processes go on."""
+        """Wrap a dispatcher's compile method so that it releases this cache's locks afterwards."""
 
         @wraps(compile_)
         def unlocked(sig: Any) -> Any:

@@ -132,7 +132,7 @@ def sort_rows(rows: I32, bound: int, out: I32) -> None:
     sorted_to = 1
     while sorted_to < count and rows[sorted_to - 1] < rows[sorted_to]:
         sorted_to += 1
-    if sorted_to >= count:  # as many a list of a structure is
+    if sorted_to >= count:  # already sorted, which is common
         for i in range(count):
             out[i] = rows[i]
     elif count <= _INSERTED:

@@ -202,7 +202,7 @@ def _match_one(table: I64, point: F64, cursor: int, rows: I32) -> tuple[int, int
 
 @jit
 def _encode(edges: F64, edge_at: I64, lo: F64, hi: F64, low: U16, high: U16) -> None:
-    """Encode all bounds."""
+    """Write the code of each lower and upper bound, rounded outward (see the module)."""
     for axis in range(lo.shape[1]):
         mine = edges[edge_at[axis] : edge_at[axis + 1]]
         for i in range(len(lo)):

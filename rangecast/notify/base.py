@@ -148,7 +148,7 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def lists(self, boxes: F64 | None = None) -> Any:
-        """Return the current lists of all rows, or of other boxes."""
+        """Return the current top-k lists of all interests, or of the given boxes."""
 
     def mismatches(self, lists: InterestLists) -> I32:
         """Return the rows of the lists that differ from a recomputation."""

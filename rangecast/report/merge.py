@@ -32,7 +32,7 @@ def table_of(recommendation: Recommendation) -> pa.Table:
 
 
 def draw(path: Path, recommendation: Recommendation, max_ranges: int) -> None:
-    """Draw the false positives of each setting by the number of its ranges before joining."""
+    """Plot each setting's pass rate against its number of ranges before joining."""
     best = recommendation.best
     lines: dict[tuple[str, int], list[Outcome]] = {}
     for outcome in recommendation.outcomes:

@@ -147,7 +147,7 @@ def _rings(boxes: Boxes, space: Space, place: Place) -> tuple[list[F64], list[in
 
 
 def _is_counterclockwise(ring: F64) -> bool:
-    """Whether the inside of a ring lies on its left, by the turn at its lowest corner."""
+    """Return whether a ring is counterclockwise, by the turn at its lowest corner."""
     corners = ring[:-1]
     lowest = int(np.lexsort((corners[:, 0], corners[:, 1]))[0])
     before, after = corners[lowest - 1], corners[(lowest + 1) % len(corners)]
@@ -415,7 +415,7 @@ def _next(ends: F64, edge: int, after: list[int]) -> int:
 
 
 def _turn(edge: F64, after: F64) -> float:
-    """Return the angle from the way back to the next edge, counterclockwise, up to a full turn."""
+    """Return the counterclockwise angle from the reversed edge to the next edge, in (0, 2 pi]."""
     back = math.atan2(edge[1] - edge[3], edge[0] - edge[2])
     ahead = math.atan2(after[3] - after[1], after[2] - after[0])
     return (ahead - back) % math.tau or math.tau

@@ -60,7 +60,7 @@ class Tally:
         return [(str(self.boxes.ids[row]), self.filter_of(row)) for row in spread]
 
     def filter_of(self, row: int) -> str:
-        """Return the filter of a subscription as a text."""
+        """Return the filter of a subscription as text."""
         own = slice(*self.boxes.box_offsets[row : row + 2].tolist())
         return text_of_bounds(self.space, self.boxes.lo[own], self.boxes.hi[own])
 

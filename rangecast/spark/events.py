@@ -58,7 +58,7 @@ class RaisingRows(RejectedRows):
                 None,
                 rejected.column,
                 rejected.value,
-                bad.reason,
+                rejected.reason,
                 "correct the value, or get a column of errors with rejected='column'",
             )
         )

@@ -50,7 +50,7 @@ class History:
         self._engine = Engine(over, index=index, rank_index=rank_index)
         self._current: dict[Id, _Version] = {}
         self._ids: list[Id] = []
-        """By number of a version, whose it is."""
+        """By number of a version, its subscription."""
         self._ends: dict[int, float] = {}
         """By number, when versions ended."""
         self.latest = -math.inf
@@ -71,7 +71,7 @@ class History:
         return history
 
     def _apply_difference(self, engine: Engine, at: float) -> None:
-        """Make all edits between the set of now and another one."""
+        """Record the edits that turn the current set into that of `engine`, as of `at`."""
         for gone in [id_ for id_ in self._current if id_ not in engine]:
             self.unsubscribe(gone, at=at)
         for id_ in engine:

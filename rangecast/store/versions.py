@@ -115,7 +115,7 @@ class Versions:
         return LayeredSet(boxes, mapped, with_words(space, mapped))
 
     def parts(self, version: int) -> tuple[int, list[int]]:
-        """Return the whole version below a version, and its layers up to the version itself."""
+        """Return the full version that a version is based on, and the layers up to it, included."""
         over = self._part(version) / _OVER
         if not over.exists():
             return version, []

@@ -129,7 +129,7 @@ class Day(NamedTuple):
     halt_end: F64
     """The halt of each stock, as shares of the day; most have none (inf)."""
     moves: F64
-    """Change of each stock's log price after each `STEPS`th of its own day."""
+    """(stocks, STEPS + 1) log price relative to the open, after each step of trading time."""
 
 
 def trading_day(seed: int, symbols: int) -> Day:

@@ -55,7 +55,7 @@ def event_query(
 def _event_of(
     run: Run, text: str, space: Space, events: Path | None, *, is_row: bool
 ) -> tuple[dict[str, Any], F64]:
-    """Return the event given to a command, its values and its point."""
+    """Return the values by attribute and the point of the event given to a command."""
     if events is not None:
         return _event_in_file(run, events, space, text, is_row=is_row)
     if is_row:
@@ -64,7 +64,7 @@ def _event_of(
 
 
 def _event(run: Run, text: str, space: Space) -> tuple[dict[str, Any], F64]:
-    """Return an event given as JSON, its values and its point."""
+    """Parse an event given as JSON; return its values by attribute, and its point."""
     values = _values(run.file(Path(text)).read_text() if text == "-" else text)
     ignored = {run.options.event_id or "id"}
     if run.options.ignore_unknown:

@@ -160,7 +160,7 @@ def subscribe_many(board: BoardCalls, interests: Any) -> Operation[int]:
     """Add interests, whose ids must be new; return their number.
 
     They are dicts with `id` and bounds or `filter`, or a path, a table or a DataFrame with these
-    columns. A request takes 5,000 of them, all or none.
+    columns. Each request adds up to 5,000, all or none.
     """
     return sum((yield from _put_many(board, _rows(interests), IS_NEW)))
 

@@ -64,7 +64,7 @@ def split(rows: Iterable[bytes], max_rows: int) -> Iterator[list[bytes]]:
 
 
 def json_array(part: list[bytes]) -> bytes:
-    """Return a part as a JSON list."""
+    """Return encoded rows as one JSON array."""
     return b"[%s]" % b",".join(part)
 
 

@@ -35,7 +35,7 @@ def put_space(
 
 
 def delete_board(client: Calls, name: str) -> Call[None]:
-    """Delete a board, with its objects and interests; delete its consumers first."""
+    """Delete a board with its objects and interests; rejected while it has consumers."""
     path = f"/v1/boards/{quote(name, safe='')}"
     return Call("DELETE", path, read=no_result, repeatable=False)
 
@@ -144,7 +144,8 @@ def seek(
 ) -> Call[str]:
     """Move a consumer to 'start', 'now' or a position.
 
-    subscriptions   to match past events with: `historical`, those of that time, or `current`
+    subscriptions   which ones past events are matched with: those of that time (`historical`), or
+                    the `current` ones
     """
     body = encode({"position": position, "subscriptions": subscriptions})
     return Call("POST", _consumer(consumer, "/seek"), body, itemgetter("position"))

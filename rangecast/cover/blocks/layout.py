@@ -2,18 +2,18 @@
 
     code     a coordinate as the number of its cell, one byte: cells are cut at quantiles
     leaf     up to 64 boxes; the codes of one coordinate lie side by side, 64 bytes
-    node     sends a box to one of two sides by one of its codes; leaves hang below nodes. A box
-             is found again by `place`, so nodes only keep near boxes together: where all codes are
-             equal, a node sends boxes to either side
+    node     sends a box to one of two sides by one of its codes; leaves hang below nodes. Boxes
+             are located by `place`, not by descent, so nodes only need to cluster similar boxes;
+             where no code separates them, boxes are distributed arbitrarily
     tile     up to 64 leaves that follow one another in the order of the tree; per coordinate the
              highest and the lowest code of each leaf, side by side
     group    64 tiles in order of creation, with the highest and the lowest codes of each
 
-A full leaf is split by the coordinate whose codes vary most, if that leaves a quarter on each
-side; else to either side. A full tile is halved. So both grow by at least a quarter of their size
-before they are full again, which bounds the memory of inserts. A removed box is replaced by the
-last box of its leaf; the leaf's highest and lowest codes are recomputed, those of its tile stay as
-they are until the next rebuild.
+A full leaf is split by the coordinate whose codes vary most among those that leave a quarter of the
+boxes on each side; if there is none, its boxes go alternately to the two halves. A full tile is
+split in half. So both take at least a quarter of their capacity before they are full again, which
+bounds the memory of inserts. A removed box is replaced by the last box of its leaf; the leaf's
+highest and lowest codes are recomputed, those of its tile aren't until the next rebuild.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TABLE = 255
 """Size of the edge table of one coordinate."""
 CELLS = 255
 EITHER = -1
-"""Axis of a node that sends boxes to either side."""
+"""Axis of a node that distributes boxes arbitrarily."""
 
 # Items of `header`. `TOP` is the node (or leaf) that all hang below, `COLUMNS` is 2d.
 LEAVES, BRANCHES, TILES, HELD, CHANGED, BUILT, TOP, COLUMNS, LEAF_ROOM, TILE_ROOM = range(10)
@@ -156,7 +156,7 @@ def _insert_leaf(index: BlockState, leaf: int, tile: int, seat: int) -> None:
 
 @jit
 def _halve(index: BlockState, tile: int) -> None:
-    """Move the second half of a full tile's leaves to a new tile."""
+    """Split a full tile: move the second half of its leaves to a new tile."""
     half, width = WIDE // 2, index.header[COLUMNS]
     new = index.header[TILES]
     index.header[TILES] += 1

@@ -1,10 +1,10 @@
-"""Boxes in the order of a Z-curve, kept balanced while they come and go.
+"""B+-tree of boxes in Z-order (Morton order).
 
-Each coordinate is cut at quantiles into a power of two of cells; the bits of a point's cells,
-interleaved, are its key (`kernels.curves.morton`). Boxes are kept by (key, box) in a B+-tree:
-leaves of up to 128 boxes, linked in order, below nodes of up to 64 children. A full leaf or node is
-halved, a small one joined with the one beside it. So an insert or a drop moves half a leaf at most,
-and half a node on each level: O(log n). `MOVED` counts the items.
+Quantiles divide each coordinate into a power-of-two number of cells; the interleaved bits of a
+point's cells are its key (`kernels.curves.morton`). The tree is keyed by (key, box): linked leaves
+of up to 128 boxes, below nodes of up to 64 children. A full leaf or node is split; an underfull one
+is merged with its sibling if both together are at most half full. So an insert or a delete moves
+entries within about one leaf, and one node per level: O(log n). `MOVED` counts them.
 
 A node has, for each child but the first, the least (key, box) that may be below it.
 """
@@ -30,9 +30,9 @@ TABLE = 255
 END = 0
 """Sentinel leaf after the last and before the first one; it has no boxes."""
 
-# Items of `header`: coordinates in a key and bits of each; leaves used, free and there is room for;
-# the same of nodes; the top node and the levels of nodes; boxes at the last build, changes since;
-# places in a queue; items moved.
+# Items of `header`: coordinates in a key and bits of each; leaves used, free and allocated; nodes
+# used, free and allocated; the top node and the levels of nodes; boxes at the last build, changes
+# since; capacity of a queue; entries moved.
 AXES, BITS, LEAVES, SPARE, ROOM, NODES, SPARE_NODES, NODE_ROOM = range(8)
 TOP, LEVELS, BUILT, CHANGED, QUEUE, MOVED = range(8, 14)
 
@@ -268,7 +268,7 @@ def _join(index: ZState, node: int, other: int, parent: int, at: int) -> None:
 
 @jit
 def _remove_child(index: ZState, at: int) -> None:
-    """Remove child `at` of the lowest node of the path; join small nodes."""
+    """Remove child `at` of the lowest node of the path; merge underfull nodes."""
     header = index.header
     for level in range(header[LEVELS] - 1, -1, -1):
         node = int(index.path[2 * level])

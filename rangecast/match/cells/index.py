@@ -77,7 +77,7 @@ from rangecast.model.boxes import Boxes, as_points, frozen
 from rangecast.model.index_options import Options, size
 
 _STRETCH = 32
-"""Entries that are looked at together, for dead boxes."""
+"""Entries that are tested together for dead boxes."""
 _MARK_COST, _COPIED = 40, 50
 """Entries that are looked up in the time that it takes to mark one; marks copied in that of one."""
 _NONE = MatchRows(np.empty(0, np.int64), np.empty(0, np.int32))
@@ -132,7 +132,7 @@ def _is_dead(dead: Any, number: int) -> bool:
 def _next_dead(dead: Any, ids: U16, start: int, end: int) -> int:
     """Return the first of some entries of a block whose box is dead; `end` if there is none.
 
-    Most stretches have none: they are looked at together.
+    Entries are tested in groups, since most groups have no dead box.
     """
     while start < end:
         until = min(start + _STRETCH, end)

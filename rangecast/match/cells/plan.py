@@ -29,9 +29,9 @@ _STEPS = (0, 4, 3, 2, 1)
 """By how much the shift grows from level to level; 0: cells only."""
 _QUANTILES = 20_000
 _MAX_ENTRIES, _MAX_LISTS = 500, 16
-"""Of a box, in the mean: more would take longer to build than most sets live."""
+"""Per box, on average: more would take longer to build than most sets live."""
 _AXIS_COST, _LIST_COST, _BLOCK_COST, _COPY_COST, _TEST_COST = 40.0, 15.0, 3.0, 0.3, 10.0
-"""Of an axis, a list, a block of a list, an id copied, a box compared: in about nanoseconds."""
+"""Approximate nanoseconds per axis, list, block of a list, copied id, and compared box."""
 
 
 class Grid(NamedTuple):
@@ -148,7 +148,7 @@ def cut(
 
 @jit
 def _pieces(edges: F64, shifts: I64, lo: F64, hi: F64, out: I64, scratch: I64) -> None:
-    """Write into how many nodes each range is cut."""
+    """Write the number of nodes that each range is cut into."""
     for i in range(len(lo)):
         out[i] = cut(
             cell_of(edges, lo[i]),
@@ -174,7 +174,10 @@ class _Axis:
     """An attribute of the sample under one set of edges."""
 
     def __init__(self, sample: Sample, axis: int, edges: F64, *, free: bool):
-        """Look at the sample; `free` is whether some box doesn't mention the attribute."""
+        """Find the sample events in the cells of each box, and where the cell doesn't decide.
+
+        free   whether some box doesn't mention the attribute
+        """
         self.edges = edges
         self.lo, self.hi = (frozen(side[:, axis], np.float64) for side in (sample.lo, sample.hi))
         self.free = free
@@ -192,7 +195,7 @@ class _Axis:
         return (0, *blocks, *((_WHOLE,) if self.free else ()))
 
     def pieces(self, shifts: tuple[int, ...]) -> I64:
-        """Return into how many nodes each sampled box is cut."""
+        """Return the number of nodes that each sampled box is cut into."""
         out = np.empty(len(self.lo), np.int64)
         scratch = np.empty((2, len(self.edges) + 2), np.int64)
         _pieces(self.edges, frozen(shifts, np.int64), self.lo, self.hi, out, scratch)
@@ -216,7 +219,7 @@ def plans(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> list[Plan]:
 
 
 class CostedPlan(NamedTuple):
-    """A plan with the nanoseconds of an event and the bytes of its lists that it should take."""
+    """A plan, with its expected nanoseconds per event and bytes of lists."""
 
     time: float
     size: int

@@ -88,8 +88,8 @@ def mark_disjoint(lo: F64, hi: F64, owner: I32, out: Bool) -> None:
 def edges_at_bounds(lo: F64, hi: F64, cells: int) -> F64:
     """Return edges for at most `cells` cells, at the bounds of ranges, lower and upper alike.
 
-    An event on an edge lies in all ranges that end there and in all that start there, so for
-    events on edges few edges leave no doubt. Edges past the ends would be twice as many.
+    An event on an edge is inside every range that starts or ends there. So if events lie on edges,
+    no comparison is needed, and one edge per bound is enough instead of two.
     """
     return bounds_as_starts(lo, hi).edges(cells)
 

@@ -29,12 +29,12 @@ POINTS = 256
 
 
 class Seen:
-    """Terms of the events seen, with decay, and the coordinates of some of these events."""
+    """Decaying counts of the terms of events, and the coordinates of the latest events."""
 
     def __init__(self, dimensions: int):
         self.counts = np.zeros(COUNTERS, np.uint32)
         self.events = 0.0
-        """Events that the counts are of."""
+        """Number of events counted, with decay."""
         self.total = 0
         self._points = np.empty((POINTS, dimensions))
         self._lock = threading.Lock()

@@ -127,7 +127,7 @@ class Version:
     rows: I64
 
     def pairs(self, points: F64, events: I64, rows: int) -> I64:
-        """Return what there should be: sorted pairs of these events, with these points."""
+        """Return the expected pairs of these events and points, sorted: event * rows + row."""
         parts = [np.zeros(0, np.int64)]
         for first, matches in self.index.stream(points):
             named = events[first + matches.events]

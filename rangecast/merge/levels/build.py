@@ -99,9 +99,9 @@ def _read(tree: Tree, keys: U64, levels: I32) -> None:
 
 @jit
 def _load(tree: Tree, keys: U64, levels: I32, before: I32) -> None:
-    """Fill fresh nodes, leaves first, then row by row; all of a row have about one size.
+    """Bulk-load an empty tree bottom-up; nodes of equal height have about the same size.
 
-    `before` is working memory: the level before each node of the row below.
+    before   working memory: the level before each node one height below
     """
     state, inner, leaf = tree.state, tree.inner, tree.leaf
     leaves = state[0, LEAVES]
@@ -113,7 +113,7 @@ def _load(tree: Tree, keys: U64, levels: I32, before: I32) -> None:
             leaf[node, LEVEL + j - begin] = levels[j] - before[node]
         leaf[node, SIZE] = end - begin
         leaf[node, NEXT] = node + 1 if node + 1 < leaves else -1
-    begin, count, made = 0, leaves, 0  # the row below: its first node, how many
+    begin, count, made = 0, leaves, 0  # one height below: the first node, and how many
     while count > 1:
         nodes = (count + _FILL - 1) // _FILL
         for number in range(nodes):

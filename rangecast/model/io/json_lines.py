@@ -134,7 +134,7 @@ def _parsed(packed: bytes, schema: pa.Schema | None, others: str) -> pa.Table | 
 def _retyped(
     table: pa.Table, packed: bytes, exact: Collection[str]
 ) -> dict[str, pa.DataType] | None:
-    """Return the columns to read again as another type; `None` if Arrow has none for one.
+    """Return the columns to read again, with their types; `None` if Arrow can't represent one.
 
     These are texts that look like timestamps, which attributes interpret, and numbers that must not
     be rounded.

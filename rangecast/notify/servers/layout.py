@@ -55,10 +55,10 @@ class Layout(Protocol):
         """Return coordinates as a position in comparable form."""
 
     def moved(self, before: Any, position: Any) -> Any:
-        """Return a position after a change; `place` is the old one, `None` if it is new."""
+        """Return a position after a change; `before` is the old one, `None` if it is new."""
 
     def x(self, at: Any) -> float:
-        """Return a position among the zones."""
+        """Return the coordinate of a position on the axis that zones divide."""
 
     def wire_object(self, y: float, arrival: int, at: Any, object_id: Id) -> WireObject:
         """Return an object as servers have it."""
@@ -93,7 +93,7 @@ class LineLayout:
         return check_finite("position", position)
 
     def x(self, at: float) -> float:
-        """Return a position among the zones."""
+        """Return the coordinate of a position on the axis that zones divide."""
         return at
 
     def wire_object(self, y: float, arrival: int, at: float, object_id: Id) -> WireObject:
@@ -143,7 +143,7 @@ class SpaceLayout:
         return coordinates_after(self._space, before, position)
 
     def x(self, at: tuple[float, ...]) -> float:
-        """Return a position among the zones."""
+        """Return the coordinate of a position on the axis that zones divide."""
         return position_of(at[self.axis])
 
     def wire_object(

@@ -215,7 +215,7 @@ class Journal(Protocol):
     """Position after the last block."""
 
     def append(self, block: Block) -> int:
-        """Add a block; return its position. A driver that writes the log assigns it later."""
+        """Add a block; return its position, -1 if a driver writes the log and assigns it later."""
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
         """Yield the blocks, with their positions, that begin in this part of the log.

@@ -174,12 +174,12 @@ class Link:
         return cancelled
 
     def exceeds_advertised(self, settings: Settings) -> bool:
-        """Whether more than the maximum would be advertised."""
+        """Return whether more than the maximum would be advertised."""
         is_long = self.wanted_bytes > settings.max_advertised_bytes
         return is_long or len(self.wanted) > settings.max_advertised
 
     def recompute_pending(self, until: float, settings: Settings) -> None:
-        """Compare the advertised items with the wanted ones, as after a change of form."""
+        """Recompute what to advertise and what to withdraw, for example after a change of form."""
         self.wanted_bytes = sum(map(item_size, self.wanted.values()))
         self.is_full = self.exceeds_advertised(settings)
         target = {EVERYTHING.name: EVERYTHING} if self.is_full else self.wanted

@@ -173,12 +173,12 @@ class Subsumption(Covering):
 
 
 class Merging:
-    """The union of items as few ranges; items that don't fit the curve stay boxes, unless covered.
+    """Advertises the union of items as few ranges; items that don't fit the curve stay boxes.
 
-    Ranges that were advertised stay, and what they lack is advertised beside them, as every other
-    range costs a message. Past the maximum the union is cut again, with the shortest gaps closed,
-    and so that there is room for as much to come. What isn't wanted any more is cut off once it
-    may be much.
+    Advertised ranges are kept, and only what they don't cover is added, since replacing a range
+    costs messages. Above the maximum, the ranges are recomputed from the union: the shortest gaps
+    are closed until half of max_ranges is left. They are also recomputed once many items were
+    removed. Boxes that are covered aren't advertised.
     """
 
     form = "ranges"
@@ -193,7 +193,7 @@ class Merging:
         self._advertised = NOTHING
         self._items: dict[int, RangeItem] = {}
         self._item_count = self._removed_count = 0
-        """Items represented as ranges, and those removed since the ranges were computed."""
+        """Number of items in the ranges, and of those removed since the ranges were computed."""
 
     def change(self, added: Batch, removed: Batch) -> Change:
         """Add and remove items; see `Plain.change`."""

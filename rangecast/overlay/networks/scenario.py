@@ -82,7 +82,7 @@ def _whole(path: str | Path, values: list[Any], events: int) -> list[int]:
 
 
 class Scenario:
-    """Brokers of subscriptions and events, drawn by a seed."""
+    """Subscriptions and events assigned to random brokers, and their run through a network."""
 
     def __init__(self, table: ScenarioData, tree: Tree, brokers: int, seed: int):
         rng = np.random.default_rng(seed)

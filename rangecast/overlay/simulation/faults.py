@@ -10,7 +10,7 @@ _TRUST_AFTER = 30.0
 
 
 def inject_fault(world: World) -> None:
-    """Inject a random fault, for a while."""
+    """Inject a random fault, such as a cut link, and schedule its repair."""
     rng = world.rng
     if not world.edges:
         return  # two brokers, and their link was taken away
@@ -45,7 +45,7 @@ def move_link(world: World) -> None:
 
 
 def schedule_faults(world: World, until: float) -> None:
-    """Draw when disks are restored, names are taken, sets are corrupted, and brokers pause."""
+    """Schedule random faults: restored disks, duplicate names, corrupted sets, strangers, pauses."""
     rng, parameters = world.rng, world.parameters
     names = [*world.brokers]
     for count, act, begin in (

@@ -1,4 +1,4 @@
-"""All zones of a network at rest, as arrays: the ways of millions of messages, counted by kernels.
+"""All zones of a static network, as arrays; kernels compute the routes of millions of messages.
 
 The rules are those of `geometry.py`, which brokers follow; here they run over a whole network that
 doesn't change in the meantime. Zones are numbered in the order of their lower corners.

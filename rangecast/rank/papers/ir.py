@@ -1,12 +1,13 @@
 """The IR-tree (paper 003, section 3.1): an interval tree whose lists are scored R-trees.
 
-All boxes of a list hold the node's split, so in its pages there are no holes, and the top k take
-(k + log n) b log_b n. 20 bytes a box and an attribute, and a few for the pages above.
+All boxes of a list contain the node's split value, so every page opened has a match, and the top k
+cost O((k + log n) b log_b n). Memory: 20 bytes per box and attribute, and a little for the upper
+pages.
 
-It is the one structure of the paper that takes edits in place: a box is added to and removed from
-the list of its node in b log_b n (`ir_pages`). Nodes are never rebalanced; when as many edits were
-made as there were boxes, or a path has become long, the trees are rebuilt, which costs log n an
-edit. A live set has parts instead, as with every structure (see `live`): its states are immutable.
+It is the only structure of the paper that is updated in place: adding or removing a box costs
+O(b log_b n) (`ir_pages`). Nodes are never rebalanced; after as many edits as there were boxes, or
+when a path gets long, the trees are rebuilt: amortized O(log n) per edit. Live sets don't use this,
+because their states are immutable (see `live`).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from rangecast.model.index_options import Options, whole
 from rangecast.rank.papers.source import Axis, AxisTree, Nodes, Source, axes_of, joined, packed
 
 BRANCHING = 50
-TREE_OPTIONS: Options = {"branching": whole("branching", 2)}
-"""Of an R-tree, an IR-tree and SOPT-R: children per node."""
 """Slots of a page, as in the paper's Table 1."""
+TREE_OPTIONS: Options = {"branching": whole("branching", 2)}
+"""Options of an R-tree, an IR-tree and SOPT-R: children per node."""
 
 
 def single_list(axis: Axis, branching: int) -> AxisTree | None:

@@ -23,9 +23,9 @@ _FACTOR = Number("factor", min=0)
 
 
 class Factors(NamedTuple):
-    """Factors by event and by the rows of a set: those of event e are offsets[e] to offsets[e+1].
+    """Score factors by event and row: event e has rows and values [offsets[e]:offsets[e + 1]].
 
-    An event is known by its number, its place in `FactorTable.events`.
+    Events are numbered by their index in `FactorTable.events`.
     """
 
     offsets: I64

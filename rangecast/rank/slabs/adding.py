@@ -87,7 +87,7 @@ def add_exact(
     counts: I64,
     counters: I64,
 ) -> None:
-    """Merge the best of a layout into those of each event, whose rows are the set's.
+    """Merge a layout's top k of each event into the top k found so far, as rows of the set.
 
     The other arguments are those of `search_exact`.
     """

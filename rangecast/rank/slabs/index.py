@@ -55,7 +55,7 @@ _NO_FLOOR = np.array([-np.inf])
 
 
 class Slabs:
-    """The best subscriptions of events by the slabs that they and the bounds of boxes lie in."""
+    """Ranking index: blocks of boxes in score order, compared with events by slab codes."""
 
     name = "slabs"
 

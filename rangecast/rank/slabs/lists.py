@@ -175,7 +175,7 @@ class _Cells(NamedTuple):
     """Cells, and the boxes that meet them."""
 
     limits: F64
-    """(cells, 2) where each begins, and where it has ended."""
+    """(cells, 2) start, inclusive, and end, exclusive"""
     first: I64
     """(cells + 1,)"""
     ranks: I32

@@ -4,7 +4,7 @@ A `Listener` is an open reader of a consumer: a WebSocket, a stream, a long poll
 *live* while it keeps up with the matcher: messages are dispatched to it as they are found. When
 more than a window of messages is pending, they are dropped and the listener switches to *reading*:
 it reads the log at its own pace, and goes live again when it reaches the end. So a slow listener
-costs a cursor, not memory.
+costs a cursor, not memory, and puts no back-pressure on the matcher.
 
 Everything here runs on the event loop's thread, except `dispatch`.
 """

@@ -187,17 +187,17 @@ def _schema(kind: DataType) -> StructType:
 
 
 class EncodedBoxes(NamedTuple):
-    """Boxes that are on the driver, as `encode` gives those of a DataFrame."""
+    """Boxes from the driver as a DataFrame with the schema that `encode` returns."""
 
     rows: DataFrame
     release: Callable[[], None]
-    """Removes what the workers map."""
+    """Deletes the files that workers memory-map."""
 
 
 def encoded_boxes(session: SparkSession, boxes: Boxes) -> EncodedBoxes:
-    """Return boxes that are on the driver as `encode` gives them; their order is that of rows.
+    """Return boxes from the driver as `encode` would; `seq` is their row.
 
-    The workers map them and hand over their share, so that the JVM never holds all.
+    Each worker memory-maps the boxes and yields its share, so that the JVM never holds all.
     """
     shipped = ship(session, boxes)
     whole = pa.types.is_integer(boxes.ids.type)

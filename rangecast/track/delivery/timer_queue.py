@@ -1,4 +1,4 @@
-"""TimerQueue: entries by the time at which they are due."""
+"""Timer queue: names by the time at which they are due."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rangecast.model.space import Space
 
 DROPPED, ADDED = 10, 4
-"""The edit half-way: one search in ten is removed, one per four is added."""
+"""The edit halfway: one search in ten is removed, and one is added for every four."""
 
 
 class Searches(NamedTuple):
-    """The searches, and those of the second version, half-way through the stream."""
+    """Saved searches of the demo: the first version, and the one committed halfway."""
 
     space: Space
     table: pa.Table
@@ -36,7 +36,7 @@ class Searches(NamedTuple):
 
     @classmethod
     def generate(cls, subscriptions: int, seed: int) -> Searches:
-        """Generate the searches."""
+        """Generate both versions of the searches."""
         from rangecast.model.encoding.subscriptions import encode_subscriptions
         from rangecast.workloads import generate
 
@@ -57,7 +57,7 @@ def _changed(before: pa.Table, seed: int) -> pa.Table:
 
     kept = before.filter(pa.array(np.arange(len(before)) % DROPPED != 0))
     size = -(-len(before) // ADDED)
-    # Another number of them: other searches for the same stocks.
+    # A different number of subscriptions yields different searches for the same stocks.
     added = generate("market", seed=seed, subscriptions=size, events=0).tables["subscriptions"]
     names = pc.binary_join_element_wise("new", added.column("id"), "-")
     return pa.concat_tables([kept, added.set_column(0, "id", names)])

@@ -52,7 +52,10 @@ def vectors_of(corners: F64) -> F64:
 
 @jit
 def _eastward(ax: float, ay: float, bx: float, by: float) -> int:
-    """Return 1 if b lies less than half a turn east of a, -1 if west, 0 on one meridian."""
+    """Return 1 if b lies less than half a turn east of a, -1 if west, else 0.
+
+    It is 0 on the same and on the opposite meridian.
+    """
     return orientation(ax, ay, bx, by, 0.0, 0.0)
 
 

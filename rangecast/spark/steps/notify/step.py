@@ -267,9 +267,9 @@ class TopKLists:
             )
 
     def valid_updates(self, rows: pa.Table, rejected: RejectedRows) -> list[Change]:
-        """Return the updates that can be applied one after the other: id, value and position.
+        """Return the valid updates, to be applied in order: id, value and position.
 
-        Those that can't go to `rejected`.
+        The others are added to `rejected`.
         """
         with self._lock:
             self._hold()

@@ -267,7 +267,7 @@ class DeltaSink(SinkTable, tag="delta"):
 
 
 class CatalogSink(SinkTable, tag="table"):
-    """A table of a catalog of Spark's."""
+    """A table in a Spark catalog."""
 
     sink_class = CatalogTable
     catalog: Annotated[str, takes("a name in Spark's catalog: 'main.market.matches'")]

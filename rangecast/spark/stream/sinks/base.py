@@ -258,7 +258,7 @@ class JsonFolder(_Batches):
         return commit
 
     def _reject_null_texts(self, rows: DataFrame, staged: Path) -> None:
-        """Reject texts in the folders that readers take for null."""
+        """Reject partition values that readers take for null: "" and the null folder's name."""
         for name in self._partition_by:
             if any(staged.rglob(f"{name}={NULL_FOLDER}")):
                 wrong = rows.filter(F.col(f"`{name}`").cast("string").isin("", NULL_FOLDER)).first()
@@ -417,7 +417,7 @@ class SinkTable(Table, kw_only=True, tag_field="type"):
     """Keys of all sinks in the file of a pipeline."""
 
     sink_class: ClassVar[Callable[..., Sink]]
-    """The sink, which takes the other keys."""
+    """Class of the sink, called with the other keys."""
     input: Annotated[str | None, takes("the name of a step")] = None
 
     @property

@@ -45,13 +45,13 @@ _HELD = 4 * _GROUP
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """Characters that Spark escapes in the name of a folder; other letters stay."""
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""Name of a partition's folder for null, and for texts that are taken for it."""
+"""Name of a partition's folder for null; readers take this text for null too."""
 _MAX_PARTITIONS = 1_000
 """Files of one task and sink that are open at a time."""
 
 
 class Place(Protocol):
-    """Protocol of a location for the files of a sink, carried by a task."""
+    """Location of a sink's files; it is serialized into the tasks that write them."""
 
     def create(self, name: str) -> pa.NativeFile:
         """Create a new file to write to."""
