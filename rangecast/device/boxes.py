@@ -234,7 +234,7 @@ class DeviceBoxes:
         self.runtime.copy_in(target, np.ascontiguousarray(source))
 
     def _lanes_of(self, terms: Terms) -> U8 | None:
-        """Return the terms each box is filed under, narrowest first; `None`: all terms, in order."""
+        """Return the terms that file each box, narrowest first; `None`: all terms, in order."""
         lanes = self.shape.lanes
         is_fitting = int(terms.counts.max()) <= lanes
         if is_fitting and self.shape.filed == self.dimensions:

@@ -29,7 +29,7 @@ class Slot:
         """Changes whenever a buffer is replaced."""
         self._arrays: dict[tuple[str, str], Any] = {}
         self._views: dict[tuple[str, str], Any] = {}
-        """Those of them that were taken last, and their shapes."""
+        """The arrays that were taken last, with their shapes."""
 
     def array(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
         """Return a device array with arbitrary contents."""

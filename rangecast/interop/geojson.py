@@ -1,8 +1,8 @@
 """GeoJSON shapes as subscriptions: `read` and `write`.
 
 Polygons are exact, as `within(position, ...)`; their borders belong to them, unless the location
-says otherwise. A Point matches only that exact position, unless it is a circle in Azure Maps' form: with
-the properties `subType` and `radius`, in metres.
+says otherwise. A Point matches only that exact position, unless it is a circle in Azure Maps' form:
+with the properties `subType` and `radius`, in metres.
 """
 
 from __future__ import annotations

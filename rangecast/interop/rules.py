@@ -43,7 +43,7 @@ class Test:
     words: Callable[[str], bool] | None = None
     """Predicate on texts, such as a prefix, for attributes that list all their texts."""
     patterns: tuple[str, ...] = ()
-    """The same for attributes of type text: conditions without the name, any of which holds. One
+    """`words` for attributes of type text: conditions without the name, any of which holds. One
     that begins with `has` is on words."""
     shape: Callable[[Location], str] | None = None
     """Condition on a location, as a filter writes it."""

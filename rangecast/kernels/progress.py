@@ -28,7 +28,7 @@ class _Progress(event.Listener):  # type: ignore[misc]
         self._began = self._next = 0.0
         self._count = self._depth = 0
         self._module = ""
-        """Of the kernel that the process waits for; it may compile others, of numba too."""
+        """Module of the kernel that the process waits for; it may compile others, of numba too."""
 
     def on_start(self, event: event.Event) -> None:
         """Log a line if the process has compiled for long enough; kernels may be nested."""

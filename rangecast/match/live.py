@@ -210,7 +210,7 @@ def _match_plainly(index: Index, set_rows: I32 | None, points: F64, rows: I32) -
 
 
 def _has_got_faster(index: Index, entries: int) -> bool:
-    """Whether an index got faster after an answer with this many entries."""
+    """Return whether an index got faster after an answer with this many entries."""
     if isinstance(index, Selected):
         return index.terms.is_settled
     if not isinstance(index, Cells):

@@ -4,7 +4,7 @@ Boxes are put in an order that keeps neighbours together, and each 16 of them ma
 nodes a node of the next level: child i of node k is number 16 k + i of the level below, so there
 are no pointers. The order: boxes that mention the same attributes together (`groups_by_
 axes`: an attribute that a box doesn't mention says nothing of where it lies), and in such a group
-by the Hilbert index of their middles or of their corners.
+by the Hilbert index of their centres or of their corners.
 
 Nodes hold no coordinates but 15-bit codes, rounded outward. With c the cell of a value in
 `kernels/grid.py`, an event has the code 2c + 1. A box begins at 2c if it holds all of its first
@@ -26,7 +26,7 @@ child is bounded on, the one first on which the children are narrowest.
                                      empty if each subscription has one box
 
 Cost: 16 bytes for the bounds of a box on an attribute, 4 for its codes, 0.3 for nodes above, at
-most 1 for the edges; and 4 a box. An event opens the nodes whose box it lies in. `Work` counts
+most 1 for the edges; and 4 per box. An event opens the nodes whose box it lies in. `Work` counts
 nodes opened, and boxes compared in float64.
 """
 

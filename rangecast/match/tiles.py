@@ -128,7 +128,7 @@ def _cell(at: Any, points: Any, event: int) -> tuple[int, int, int]:
 
 @jit
 def _holds(at: Any, box: int, points: Any, event: int) -> bool:
-    """Whether a box contains an event, compared exactly."""
+    """Return whether a box contains an event, compared exactly."""
     first = box * at.dimensions
     for axis in range(at.dimensions):
         value = points[event + axis]

@@ -36,7 +36,7 @@ class Commands(NamedTuple):
     words: list[str]
     ids: pa.Array
     boxes: Boxes
-    """Of all but the unsubscribes, in their order; their ids are the rows of the commands."""
+    """Boxes of all edits but unsubscribes, in order; their ids are the rows of the edits."""
     before: list[Any] | None
     """As given; `None`: there is no such column."""
 

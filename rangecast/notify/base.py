@@ -137,7 +137,7 @@ class BoardEngine(ABC):
         """Return the slots of the top k objects of a box, the best first."""
 
     def best_where(self, where: tuple[Any, ...], k: int) -> list[I32]:
-        """Return the same for each box of a range or filter."""
+        """Return the slots of the top k objects of each box of a range or filter."""
         return [self.best(box, k) for box in self.boxes(where)]
 
     def contain(self, boxes: F64, places: F64) -> Bool:

@@ -73,7 +73,7 @@ class RankAnswerer:
     boxes: Boxes | None = None
     """Where events may be uncertain: which attributes a subscription mentions decides then."""
     factors: Factors | None = None
-    """Those of `query`, by row."""
+    """Score factors of `query`, by row."""
     arrival: I64 | None = None
     """When each subscription of a part of a set arrived, ascending; `None`: as they are counted."""
     is_part: bool = False

@@ -23,7 +23,7 @@ class Place:
     better: int
     """Subscriptions before it."""
     level: int
-    """Those among them with the same score, which arrived earlier."""
+    """Subscriptions before it with the same score, which arrived earlier."""
     relaxed: bool
 
     @property

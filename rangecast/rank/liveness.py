@@ -60,7 +60,7 @@ def live_rows(set_rows: I32, died: I64, edit: int, dead_bits: U8) -> LiveRows:
 
 @jit
 def is_live(live: LiveRows, row: int) -> bool:
-    """Whether a row of the index is live."""
+    """Return whether a row of the index is live."""
     if not live.some_died:
         return True
     set_row = live.set_rows[row] if live.are_mapped else row

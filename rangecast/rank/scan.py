@@ -43,7 +43,7 @@ _JOIN: dict[str, tuple[float, Callable[[F64, F64], F64]]] = {
 
 
 _BLOCK_BYTES = 1 << 22
-"""Of the scores that are compared at a time."""
+"""Maximum bytes of scores that are compared at a time."""
 
 
 def _are_among(best: F64, k: int) -> Bool:

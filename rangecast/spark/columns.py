@@ -42,7 +42,7 @@ ERROR = StructType()
 for _name in _ERROR:
     ERROR = ERROR.add(_name, StringType())
 ERROR_TYPE = pa.struct([(name, pa.string()) for name in _ERROR])
-"""Rejection of a row: the column, its value, the reason, and the whole row as a text."""
+"""Rejection of a row: the column, its value, the reason, and the whole row as text."""
 
 
 def require_columns(data: DataFrame, names: Iterable[str], what: str) -> None:

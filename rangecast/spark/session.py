@@ -134,12 +134,12 @@ def current_session() -> SparkSession | None:
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether a session is a Spark Connect session, which has no local JVM."""
+    """Return whether a session is a Spark Connect session, which has no local JVM."""
     return not hasattr(session, "_jsparkSession")
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether the workers of a session run on this host, as processes of this user."""
+    """Return whether the workers of a session run on this host, as processes of this user."""
     if is_connect(session):
         return False
     master = session.sparkContext.master or ""

@@ -16,7 +16,7 @@ _MAX_LENGTH = 100 * 366 * _UNITS["d"]
 _MOMENT = Timestamp("time")
 
 Length = str | timedelta
-"""Duration, as a text ("30 s", "10 min", "1.5 h", "2 d") or a timedelta."""
+"""Duration, as text ("30 s", "10 min", "1.5 h", "2 d") or a timedelta."""
 
 
 def length_of(name: str, length: Length | None, *, min: int = 1) -> int | None:  # noqa: A002

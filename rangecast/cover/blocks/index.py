@@ -11,10 +11,10 @@ compared exactly.
 With k = 1 only roots need to be held (see `graph`): with a million live subscriptions of the
 paper's kind and five attributes, that is one in six.
 
-Layout: `blocks_layout`. 2d bytes a box for codes at 50 to 100% fill, twice that over 64 for the
+Layout: `blocks_layout`. 2d bytes per box for codes at 50 to 100% fill, twice that over 64 for the
 codes of leaves, 8 bytes for places; the boxes themselves stay in the store.
 
-Cost. n / 64^3 words an attribute at the top, and what may hold something below. `NODES` counts
+Cost. n / 64^3 words per attribute at the top, and what may hold something below. `NODES` counts
 leaves, tiles and groups looked at, `COMPARISONS` boxes compared exactly. The index is rebuilt, with
 other cells, after edits of twice as many boxes as it had.
 """

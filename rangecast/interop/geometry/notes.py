@@ -64,7 +64,7 @@ def shape_notes(features: Sequence[Any], location: Location) -> list[str]:
 
 
 def has_heights(geometry: Any) -> bool:
-    """Whether the positions of a geometry have heights or measures, which are dropped."""
+    """Return whether the positions of a geometry have heights or measures, which are dropped."""
     widths = {len(position) for position in _positions(geometry)}
     return min(widths, default=2) > 2
 

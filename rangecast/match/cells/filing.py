@@ -30,9 +30,9 @@ class CellLists(NamedTuple):
     loose: I64
     """The dead boxes whose entries aren't marked."""
     blocks: int
-    """That boxes are numbered in."""
+    """Number of blocks; boxes are numbered within one."""
     lists: int
-    """That an event reads."""
+    """Number of lists that an event reads."""
     is_plain: int
     """1 if each subscription has one box: the number of a box is a row."""
 

@@ -26,7 +26,7 @@ every entry takes as long as copying it; so, once that has been done often enoug
 dead boxes get a bit of their own, and the stretches between them are copied.
 
 Cost of an event: its lists (`visited`), copying at the speed of memory, boxes compared
-(`tested`). Memory: 2 bytes an entry, and 12 a list and block. `cells_plan` says which attributes
+(`tested`). Memory: 2 bytes per entry, and 12 per list and block. `cells_plan` says which attributes
 are indexed, with which cells and levels: of what fits into the memory allowed, the fastest.
 """
 

@@ -26,7 +26,7 @@ _WHOLE = 62
 MAX_AXES = 4
 _CELLS = (4096, 1024, 512, 256, 128, 64, 32, 16, 8)
 _STEPS = (0, 4, 3, 2, 1)
-"""By how much the shift grows from level to level; 0: cells only."""
+"""Growth of the shift from level to level; 0: cells only."""
 _QUANTILES = 20_000
 _MAX_ENTRIES, _MAX_LISTS = 500, 16
 """Per box, on average: more would take longer to build than most sets live."""
@@ -39,7 +39,7 @@ class Grid(NamedTuple):
 
     axes: I64
     edges: F64
-    """Of all axes, one after another."""
+    """Edges of all axes, one after another."""
     edge_ends: I64
     shifts: I64
     """Level by level, ascending, of all axes: a node of a level is cell >> shift."""

@@ -8,9 +8,9 @@ those that end before it on both. That takes log n steps, whatever the count.
 
 Boxes that mention more attributes, and subscriptions of several boxes, which an event may lie in at
 once, are enumerated by a matching structure. (An aggregate tree over 2d bounds was slower than
-that: a million boxes on two attributes took 800 us an event, enumeration of 57,000 rows 200 us.)
+that: a million boxes on two attributes took 800 us per event, enumeration of 57,000 rows 200 us.)
 
-Cost: 47 bytes a box for two attributes and a million boxes, 16 for one.
+Cost: 47 bytes per box for two attributes and a million boxes, 16 for one.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _SIBLINGS = 64
 
 @jit
 def holds(lo: F64, hi: F64, box: int, point: F64) -> bool:
-    """Whether a box holds a point."""
+    """Return whether a box contains a point."""
     for axis in range(len(point)):  # noqa: SIM110 - numba has no quicker way
         if not (lo[box, axis] <= point[axis] <= hi[box, axis]):
             return False
@@ -30,7 +30,7 @@ def holds(lo: F64, hi: F64, box: int, point: F64) -> bool:
 
 @jit
 def held_before(lo: F64, hi: F64, earlier: I32, box: int, point: F64) -> tuple[bool, int]:
-    """Whether an earlier box of the same subscription holds a point; and boxes compared.
+    """Return whether an earlier box of the same subscription contains a point, and boxes compared.
 
     If so, that box has reported the subscription, or will: so it is reported once, whatever order
     the boxes come in, and without a memory of earlier reports.

@@ -12,9 +12,9 @@ where boxes mention many sets of attributes, each with only a few boxes.
 
 Layout. Per box and attribute mentioned: 2 codes of a byte, 2 bounds of 8 bytes, kept as columns
 of a block of up to 64 boxes; 4 bytes for the subscription; a few more for runs and blocks. Nothing
-else is held, not the `Boxes` either. There are at most 251 edges an attribute.
+else is held, not the `Boxes` either. There are at most 251 edges per attribute.
 
-Cost. With k attributes mentioned and batches of 512 events or more: n k / 64 words an event if the
+Cost. With k attributes mentioned and batches of 512 events or more: n k / 64 words per event if the
 hulls exclude nothing, and up to as many to tell the sure from the doubtful; if they do exclude,
 n k / 64^2 words for the hulls and the rest of the blocks. Plus the matches. `Work.visited`
 counts words of 64 comparisons, `Work.tested` boxes compared exactly.

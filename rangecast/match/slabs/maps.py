@@ -35,11 +35,11 @@ from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, SLOT, Layout
 SLABS = 128
 _FEWEST_SLABS = 8
 _BYTES = 150
-"""That bitmaps may take per box."""
+"""Maximum bytes of bitmaps per box."""
 _MIN_BOXES = 2048
 """Boxes below which runs are quick enough."""
 _SHORT = 256
-"""Boxes of a run, in the mean, up to which bitmaps are quicker."""
+"""Boxes of a run, on average, up to which bitmaps are quicker."""
 _CHUNK = 64 * QUAD
 """Boxes of a chunk: a bit of a few words for each."""
 GROUP = 1024
@@ -61,7 +61,7 @@ class Maps(NamedTuple):
     shift: int
     """A code and this many bits to the right is the number of its slab."""
     chunk: I32
-    """Of each slot, which is an attribute of a chunk; by attribute, then by chunk."""
+    """(slots,) chunk of each slot: a slot is an attribute of a chunk, by attribute, then chunk."""
     first_slot: Annotated[I64, 2]
     """(attributes, groups + 1) first slot of an attribute in a group of chunks."""
     maps: U64

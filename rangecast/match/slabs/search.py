@@ -85,7 +85,7 @@ def holds(part: Part, box: int, bounds: F64, points: F64, event: int) -> bool:
 
 @jit
 def is_first(layout: Layout, box: int, points: F64, event: int) -> bool:
-    """Whether no earlier box of the same subscription contains the event."""
+    """Return whether no earlier box of the same subscription contains the event."""
     other = layout.earlier[box]
     while other >= 0:
         block = cell_of(layout.blocks, other) - 1

@@ -1,6 +1,6 @@
 """A structure whose rows are found by their boxes or by the terms of their texts.
 
-Of each row the way with the fewer candidates to expect is taken. Like the structures over boxes
+Each row is filed in the way with fewer expected candidates. Like the structures over boxes
 alone it finds candidates, whose words are verified by the caller, unless it `is_exact`.
 """
 

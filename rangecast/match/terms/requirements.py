@@ -60,7 +60,7 @@ class Requirements(NamedTuple):
     """(alternatives + 1,) first term."""
     hashes: U64
     sources: I64
-    """Of each term."""
+    """(terms,) hash and source of each term."""
     signatures: I64
     """(alternatives,) bits that the signature of a text has, of one of its numbers: which one is in
     the bits from 52 on."""

@@ -104,9 +104,9 @@ class Postings(NamedTuple):
     """The program of each word."""
     first_box: I64
     row: I32
-    """Of each box."""
+    """(boxes,) each."""
     state: U8
-    """Of each box: `ONE` if its row has no other one, `SEVERAL_BOXES`, or `DEAD`."""
+    """(boxes,) `ONE` if the row has no other box, `SEVERAL_BOXES`, or `DEAD`."""
     first_bound: I64
     axis: I32
     lo: F64

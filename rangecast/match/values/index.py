@@ -65,7 +65,7 @@ class ValueArrays(NamedTuple):
     lo: F64
     hi: F64
     dead: U8
-    """Of each subscription, 1 if it is left out; none: no one is."""
+    """(subscriptions,) 1 if it is left out; empty: none is."""
     own_axis: int
     distinct: int
     """Number of values."""

@@ -45,7 +45,7 @@ from rangecast.model.text.single_text import STRIDE
 Encoder = Callable[[Any, bool, str], F64 | None]
 """(event, ignore_unknown, nan) -> its point, (1, d); `None`: it isn't taken."""
 TextEncoder = Callable[[Any, bool, str, int], tuple[F64, tuple[str | None, ...]] | None]
-"""The same with the address of records of texts: its point, with addresses, and its texts."""
+"""`Encoder` with the address of records of texts: its point, with addresses, and its texts."""
 _EXACT = 2.0**53
 """Integers up to this one are doubles."""
 

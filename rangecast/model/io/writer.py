@@ -43,7 +43,7 @@ class TableWriter:
                 self._pending = PendingFile(self._path)
             self._sink = self._pending.file
         self._header = b""
-        """Of a CSV file, until it is written: with the first row, or at a good end."""
+        """Header of a CSV file until it is written: with the first row, or on success."""
         self._columnar: pq.ParquetWriter | pa.ipc.RecordBatchFileWriter | None = None
         with self._writing():
             if self._format == "parquet":

@@ -41,7 +41,7 @@ _SEPARATORS = _Separators()
 _ASCII = bytes(
     ord(chr(code).lower()) if chr(code).isalnum() and code < 128 else _SPACE for code in range(256)
 )
-"""The same for texts of ASCII, folded."""
+"""Separators as spaces, other ASCII characters folded: for texts of ASCII."""
 
 
 def fold(text: str) -> str:

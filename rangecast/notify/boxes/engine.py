@@ -51,7 +51,7 @@ class BoxEngine(BoardEngine):
         self.tree = Points(np.zeros((0, 2 * self._d)))
         """k-d tree of all boxes of interests."""
         self.verified = VerifiedBoxes(self.space, options.k)
-        """Those of them that objects are verified in."""
+        """Boxes in which objects are verified."""
 
     def _tools(self) -> tuple[SpaceTables, BoxPainter]:
         """Check the options; return the table reader and the painter."""

@@ -88,7 +88,7 @@ class Batch:
 
     @cached_property
     def without_ranges(self) -> Batch:
-        """The same for brokers that don't understand ranges: ranges become everything."""
+        """Batch for brokers that don't understand ranges: ranges become everything."""
         if not self.ranges:
             return self
         items = [ResolvedItem(item.item, item.boxes or b"") for item in self.wanted]

@@ -117,7 +117,7 @@ class Internet:
             raise RuntimeError("the internet isn't connected")
 
     def is_connected(self) -> bool:
-        """Whether every node can be reached from every other one."""
+        """Return whether every node can be reached from every other one."""
         return bool((self.hops(np.zeros(1, np.int64)) < FAR).all())
 
     def hops(self, sources: I64) -> U8:

@@ -45,7 +45,7 @@ def move_link(world: World) -> None:
 
 
 def schedule_faults(world: World, until: float) -> None:
-    """Schedule random faults: restored disks, duplicate names, corrupted sets, strangers, pauses."""
+    """Schedule random faults: restored disks, duplicate names, corrupted sets, hostile peers."""
     rng, parameters = world.rng, world.parameters
     names = [*world.brokers]
     for count, act, begin in (

@@ -46,21 +46,21 @@ class Box(NamedTuple):
         return cls(point, point)
 
     def holds(self, point: Sequence[float]) -> bool:
-        """Whether a point lies in it."""
+        """Return whether it contains a point."""
         for a, x, b in zip(self.lo, point, self.hi, strict=True):  # noqa: SIM110 - runs most: no generator
             if not a <= x <= b:
                 return False
         return True
 
     def meets(self, other: Box) -> bool:
-        """Whether the two have a point in common."""
+        """Return whether the two have a point in common."""
         for a, b, c, d in zip(self.lo, self.hi, other.lo, other.hi, strict=True):
             if a > d or c > b:
                 return False
         return True
 
     def within(self, other: Box) -> bool:
-        """Whether it lies in another box."""
+        """Return whether it lies in another box."""
         return other.holds(self.lo) and other.holds(self.hi)
 
     def common(self, other: Box) -> Box:
@@ -75,7 +75,7 @@ class Box(NamedTuple):
         return tuple(min(max(x, a), b) for a, x, b in zip(self.lo, point, self.hi, strict=True))
 
     def touches(self, other: Box) -> bool:
-        """Whether two boxes are adjacent: they share a face, or a part of one."""
+        """Return whether two boxes are adjacent: they share a face, or a part of one."""
         faces = 0
         for a, b, c, d in zip(self.lo, self.hi, other.lo, other.hi, strict=True):
             if a <= d and c <= b:

@@ -170,7 +170,7 @@ class ZoneSimulation:
         raise AssertionError(f"not quiet after {limit} ticks")
 
     def is_quiet(self) -> bool:
-        """Whether all messages have arrived, and all zones have an owner and their interests."""
+        """Return whether all messages arrived, and all zones have an owner and their interests."""
         return (
             self.server.is_quiet
             and not self._wanted

@@ -113,7 +113,7 @@ def _routes(zones: Layout, start: int, points: F64, links: I64, ip: I64, home: I
 def _is_child(
     zones: Layout, parent: int, child: int, low: F64, high: F64, entry: F64, point: F64
 ) -> bool:
-    """Whether a zone gets a message about a rectangle from another one."""
+    """Return whether a zone gets a message about a rectangle from another one."""
     step = -1
     for axis in range(len(entry)):
         a, b = max(zones.lo[child, axis], low[axis]), min(zones.hi[child, axis], high[axis])

@@ -96,7 +96,7 @@ def worth(source: Any, axis: int, box: int) -> float:
 
 @jit
 def before(source: Any, axis: int, a: int, b: int) -> bool:
-    """Whether box a comes before box b: by score, then arrival, then number."""
+    """Return whether box a comes before box b: by score, then arrival, then number."""
     mine, other = worth(source, axis, a), worth(source, axis, b)
     if mine != other:
         return mine > other

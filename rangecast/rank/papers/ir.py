@@ -63,7 +63,7 @@ def ir(boxes: Boxes, *, relaxed: bool = False, branching: int = BRANCHING) -> So
 class _Columns:
     """All boxes that an edited set ever had, in arrays with room.
 
-    lo, hi, owner               by box; what a row is worth is in `worth`, `width` numbers a row
+    lo, hi, owner               by box; what a row is worth is in `worth`, `width` numbers per row
     box_offsets                 the boxes of a row
     first_term, axis, term_*    relaxed: the attributes that a box mentions, as `Lookup` has them
     """

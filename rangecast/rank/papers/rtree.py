@@ -2,7 +2,7 @@
 
 A walk goes through it depth first, left first, so it finds boxes in the order of their scores. It
 opens every page whose hull holds the value. Boxes with similar scores may lie far apart, so hulls
-are wide and many visits find nothing. 20 bytes a box, and 1/(b - 1) of that for the pages above.
+are wide and many visits find nothing. 20 bytes per box, and 1/(b - 1) of that for the upper pages.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The scored segment tree (paper 003, section 2.2.1).
 
 The bounds of all boxes cut an attribute into cells (`kernels.grid`), over which there is a balanced
-binary tree. A box is in the lists of the highest nodes that it holds wholly, at most two a level.
+binary tree. A box is in the lists of the highest nodes that it holds wholly, at most two per level.
 So all boxes on an event's path hold it, and nothing is compared: k log log n for the top k after
-log n to begin. The price is memory: up to 2 log n entries of 4 bytes a box, and the nodes.
+log n to begin. The price is memory: up to 2 log n entries of 4 bytes per box, and the nodes.
 """
 
 from __future__ import annotations

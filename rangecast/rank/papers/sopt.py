@@ -151,7 +151,7 @@ def _arrange(low: I64, first: I64, later: I32, waiting_for: I32, heap: I64, out:
 
 @jit
 def _earlier(low: I64, a: int, b: int) -> bool:
-    """Whether box a begins before box b; of those that begin together, the better one."""
+    """Return whether box a begins before box b or, if they begin together, is the better one."""
     return bool(low[a] < low[b] or (low[a] == low[b] and a < b))
 
 

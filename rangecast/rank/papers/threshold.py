@@ -262,7 +262,7 @@ def _is_final(
     score: float,
     row: int,
 ) -> bool:
-    """Whether no unseen subscription comes before one with this score and row.
+    """Return whether no unseen subscription comes before one with this score and row.
 
     `largest` and `earliest` are scratch for the `most` largest heads, and for rows of such.
     """

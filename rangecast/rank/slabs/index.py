@@ -1,13 +1,13 @@
-"""Score-ordered slabs: the top k in any number of dimensions, without a structure an attribute.
+"""Score-ordered slabs: the top k in any number of dimensions, without a structure per attribute.
 
-The idea. Boxes lie best first, in blocks of 64, their bounds as codes of a byte. A block is
-compared with an event in two instructions an attribute; the bits that are left are its matches, and
+The idea. Boxes are sorted best first, in blocks of 64, with their bounds as one-byte codes. A block
+is compared with an event in two instructions per attribute; the remaining bits are its matches, and
 the search stops when it has k. Only where an event shares a slab with a bound is the box itself
-looked at. So an event that many subscriptions hold is done after a few blocks; one that few hold
-looks at the hulls of all, and into the blocks near it.
+compared. So an event that many subscriptions match is done after a few blocks; one that few match
+looks at the hulls of all blocks, and into the blocks near it.
 
-With a single attribute, the best of each of many cells are written down (`lists`): an event that
-wants no more than 64 then looks up a list, whatever the number of boxes.
+With a single attribute, the best boxes of each of many cells are stored (`lists`): if k is at most
+64, an event then looks up a list, whatever the number of boxes.
 
 An event may be a span of values on some attributes. It is compared as its two ends: a box that it
 must overlap begins before its end and ends after its beginning; one that must contain it, the other

@@ -17,7 +17,8 @@ weights are combined. Ties go by arrival, so that the boxes of one subscription 
 The bounds themselves, for what the codes leave in doubt, are kept by box, only where something is
 mentioned.
 
-2 bytes a box and slot, 20 a box and mention, 16 a box, and 8 more unless all mention all.
+2 bytes per box and slot, 20 per box and mention, 16 per box, and 8 more unless every box mentions
+every attribute.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ in no list below: it isn't handed down. So a level looks at n boxes at first, in
 that matter. A list that isn't full has all boxes that meet its cell.
 
 Memory is bounded by the number of cells: a cell for 16 boxes, and 2,048. What isn't cut any
-more has more boxes in doubt. 12 bytes an item, 16 for one in doubt, 32 a cell; whatever the boxes,
-at most 85 bytes for each of them, and 2 megabytes.
+more has more boxes in doubt. 12 bytes per item, 16 if it is in doubt, 32 per cell; in any case at
+most 85 bytes per box, and 2 megabytes.
 
 A cell is half-open, and a missing value has a cell of its own, as in `kernels.grid`.
 """

@@ -153,7 +153,7 @@ class Found(NamedTuple):
 
 @jit
 def may_add(view: LayoutPointers, band: int, out: Found, e: int) -> bool:
-    """Whether an event needs more, and a band may have it."""
+    """Return whether an event needs more rows, and a band may have one."""
     return out.counts[e] < out.k and bool(view.worth[view.bands[band] * BLOCK] >= out.floors[e])
 
 
@@ -168,7 +168,7 @@ def encode(view: LayoutPointers, points: Any, event: int, codes: Any) -> None:
 
 @jit
 def holds(terms: TermPointers, d: int, slot: int, above: Any, below: Any, event: int) -> bool:
-    """Whether the box at a place contains an event, by its bounds."""
+    """Return whether the box at a place contains an event, by its bounds."""
     held = True
     bounds = terms.bounds
     if terms.are_all:
@@ -185,7 +185,7 @@ def holds(terms: TermPointers, d: int, slot: int, above: Any, below: Any, event:
 
 @jit
 def is_new(live: LiveRows, row: int, last: Any, e: int) -> bool:
-    """Whether a box of a row that holds event e counts: the row lives, and didn't come already.
+    """Return whether a box that contains event e counts: its row is live and not found yet.
 
     The boxes of a subscription follow one another.
     """

@@ -73,7 +73,7 @@ def _pays(
     end: int,
     counts: Any,
 ) -> tuple[bool, int]:
-    """Whether to compare all boxes of a band with these events, by the hulls that some meet.
+    """Return whether to compare all boxes of a band with these events, by the hulls that some meet.
 
     Where many boxes contain an event, they are written faster one event at a time. Of the first
     band that isn't known; if its bounds are there as they are, comparing these is fastest.

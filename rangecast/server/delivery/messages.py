@@ -94,7 +94,7 @@ class Mailbox:
         self.messages: list[Message] = []
         self._is_bounded = is_bounded
         self.is_dropped = False
-        """Whether the messages exceeded the window and were dropped; listeners read the log then."""
+        """Whether messages exceeded the window and were dropped; listeners read the log then."""
         self._bytes = 0
 
     def add(self, message: Message) -> None:

@@ -257,7 +257,7 @@ def _arrived(table: pa.Table, bad: RejectedRows | None) -> pa.Table:
 
 
 def _is_in_order(table: pa.Table) -> bool:
-    """Whether rows are in order of arrival by their ids alone, and no two of them are equal."""
+    """Return whether rows are in order of arrival by their ids alone, and all ids differ."""
     ids = table.column("id")
     if table.column("seq").null_count < table.num_rows:
         return False

@@ -100,7 +100,7 @@ class Packs(NamedTuple):
         return {name: sum(row[name] for row in rows) for name in COUNTS}
 
     def are_ids_apart(self) -> bool:
-        """Whether all ids are known to differ.
+        """Return whether all ids are known to differ.
 
         They do if they ascend within each pack and no two packs overlap. Else the driver compares
         them, if it can map them and they are few enough.

@@ -134,9 +134,9 @@ def choose_sides(
 
     The paper leaves the choice to the reader. Time is taken as the lists of a covering set, and
     the entries in them: a side of width w in p pieces turns up at w + p cells instead of w + 1.
-    A box of more than `limit` pieces is compared with all events. `matches` is the mean of an
-    event among all boxes; each of these stands for `scale` of them. Of the choices within 5% of
-    the best time, the one that stores least wins: 8 bytes an entry, 9 a VCR there could be.
+    A box of more than `limit` pieces is compared with all events. `matches` is the mean per
+    event among all boxes; each given box stands for `scale` of them. Of the choices within 5% of
+    the best time, the one that stores least wins: 8 bytes per entry, 9 per VCR there could be.
     """
     whole = widths < 0
     spans = np.where(whole, np.asarray(cells), widths + 1).astype(np.float64)

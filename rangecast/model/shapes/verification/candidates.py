@@ -359,7 +359,7 @@ class CandidateCounts(NamedTuple):
     selected: int = 0
     """Rows whose boxes contain an event."""
     verified: int = 0
-    """Those of them that boxes alone don't decide."""
+    """Selected rows that boxes alone don't decide."""
     matched: int = 0
     edges: int = 0
     """Edges of polygons that events were compared with, of rows that one literal decides."""

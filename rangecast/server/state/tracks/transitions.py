@@ -53,11 +53,11 @@ class Derived(msgspec.Struct, omit_defaults=True, gc=False):
     event: msgspec.Raw = _NOTHING
     """That event, in the first transition of a unit that it caused."""
     window: str = ""
-    """Of a digest: see `Notification`."""
+    """Window of a digest: see `Notification`."""
     transitions: list[dict[str, Any]] = []
-    """Those of a digest, as messages have them."""
+    """Transitions of a digest, as messages have them."""
     subscriptions: list[str | int] = []
-    """Of a consumer's digest, in the order of its transitions; `subscription` is empty."""
+    """Subscriptions of a consumer's digest, by its transitions; `subscription` is empty then."""
 
     @property
     def ids(self) -> list[str | int]:

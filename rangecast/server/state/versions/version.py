@@ -17,7 +17,7 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False, frozen=True):
 
     number: int
     name: str
-    """Its id as a text, which tells it from others."""
+    """Its id as text, which tells it from others."""
     filter: str
     consumer: int
     born: int

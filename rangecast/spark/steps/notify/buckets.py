@@ -81,9 +81,9 @@ class Work(NamedTuple):
 
     changed: int = 0
     written: int = 0
-    """Those that changed, and those of the parts that were taken in."""
+    """Lists that changed, and lists of the parts that were merged."""
     read: int = 0
-    """Those that a message reached, and those of the parts that were taken in."""
+    """Lists that a message reached, and lists of the parts that were merged."""
     objects: int = 0
 
     @classmethod

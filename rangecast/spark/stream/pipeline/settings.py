@@ -160,14 +160,14 @@ class TrackStep(Step, kw_only=True, tag="track"):
     rule: Annotated[Fields, takes("a table such as { dwell = '10 min' }")] = field(
         default_factory=dict
     )
-    """Of all subscriptions that have none of their own."""
+    """Rule of all subscriptions without their own."""
     rules: Annotated[list[Fields], takes("tables, each with a subscription and its rule")] = field(
         default_factory=list
     )
     policy: Annotated[Fields, takes("a table such as { throttle = [3, '1 h'] }")] = field(
         default_factory=dict
     )
-    """Of the delivery of all subscriptions that have none of their own."""
+    """Delivery policy of all subscriptions without their own."""
     policies: Annotated[list[Fields], takes("tables, each with a subscription and its policy")] = (
         field(default_factory=list)
     )
