@@ -43,7 +43,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-run: setup  ## the main job: the market example on Spark, proved right; look at out/report.html
+run: setup  ## the main job: the market example on Spark, verified; see out/report.html
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
 serve: setup  ## a server with something to see: open http://127.0.0.1:8080
@@ -51,14 +51,14 @@ serve: setup  ## a server with something to see: open http://127.0.0.1:8080
 
 # Four processes: those that wait for Spark and for servers leave the cores to the others. Kernels
 # are compiled first: most tests need the same ones.
-test: setup  ## all tests but the long repetitions of make test-soak
+test: setup  ## all tests except the soak tests
 	$(BIN)/rangecast precompile
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --durations=30
 
 test-quick: setup  ## the tests that need neither Spark nor servers nor other large programs: minutes
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not spark and not process and not soak"
 
-test-soak: setup  ## nightly: the long repetitions, and all examples of every property
+test-soak: setup  ## nightly: the soak tests, and all examples of every property
 	KILLS=$(KILLS) $(BIN)/python -m pytest -n 3 --dist loadgroup --durations=30 \
 		--hypothesis-profile soak -m "soak or hypothesis"
 
