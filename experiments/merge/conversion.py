@@ -93,7 +93,7 @@ EXPERIMENT = Experiment(
     verdicts={
         "Table 1": """Agrees in part: it grows with attributes and size; differs in
         steepness, 115 times instead of 1,241 from size 2 to 16 with 4 attributes, because
-        ours looks at no cell by itself; it takes at most {most} of the time of a laptop of
+        ours looks at no single cell; it takes at most {most} of the time of a laptop of
         2008.""",
     },
 )

@@ -1,7 +1,7 @@
 """Bitmasks: 64 comparisons at a time, and the positions of the set bits.
 
 A byte that stands for a slab of an attribute is compared with 64 neighbouring bytes in one or two
-instructions. The compiler doesn't generate these by itself, so they are written as LLVM vector
+instructions. The compiler doesn't generate these on its own, so they are written as LLVM vector
 operations, which are portable: LLVM uses the widest registers of the machine.
 
 Nothing here is bounds-checked: arrays of codes end with `PADDING` spare items, because the last

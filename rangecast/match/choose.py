@@ -90,7 +90,7 @@ _FEW = 1000
 _UNINDEXED = 0.05
 """The share of boxes that may be bounded on attributes which cells don't index."""
 _ONE_EACH = 1.5
-"""Attributes mentioned by a box, in the mean, up to which each group of them is a line."""
+"""Average attributes mentioned per box, up to which each group of attributes is a line."""
 _ROOM, _TIMES = 1 << 26, 8
 """Memory allowed for cell lists: in bytes, and as a multiple of that of the boxes."""
 _SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH, _SLABS_DOUBT = 300.0, 0.002, 15.0, 6.0

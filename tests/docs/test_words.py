@@ -4,6 +4,8 @@ import pytest
 
 from tests.tools import words
 
+TEXTS = ["as a text", "bytes a box", "in the mean"]
+
 
 @pytest.mark.parametrize(
     ("text", "found"),
@@ -19,7 +21,11 @@ from tests.tools import words
         ('"""Return so many as there are."""\n', []),
         ('"""At most so many as fit."""\n', ["At most so many"]),
         ('"""Numbers by themselves, again and again."""\n', ["again and again", "by themselves"]),
-        ('"""Numbers by itself."""\n', []),
+        ('"""A server reconnects by itself."""\n', ["by itself"]),
+        ('"""A server reconnects itself."""\n', []),
+        ('"""Return an id as a text: 8 bytes a box in the mean."""\n', TEXTS),
+        ('def is_full():\n    """Whether it is full."""\n', ["Whether"]),
+        ('@property\ndef is_full():\n    """Whether it is full."""\n', []),
         ('"""The k best, of what was found."""\n', ["k best", "what was found"]),
         ('"""Write a line a batch."""\n', ["a line a batch"]),
         ('"""Write one line per batch."""\n', []),

@@ -50,6 +50,8 @@ class Rules:
 
 _THINGS = "line|column|file|row|task|thread|record|message|unit|word"
 _STATES = "claimed|counted|found|gone|kept|left|meant|new|old|open|put|there|tried|typed|wanted"
+_UNITS = "bytes|edges|instructions|ns|numbers|us|words"
+_EACH = "attribute|box|call|cell|edit|entry|event|item|row"
 _TEXT = Rules(
     {
         r"[Hh]e|[Hh]im|[Hh]is": "a program is 'it'",
@@ -65,7 +67,12 @@ _TEXT = Rules(
         r"[Nn]ow and then|[Ff]rom time to time": "write 'regularly', 'every N seconds'",
         r"[Aa]gain and again": "write 'repeatedly'",
         r"[Aa]t most so many": "write 'at most N'",
-        r"by themselves": "write 'alone', 'without words'",
+        r"by (?:itself|themselves)": "write 'alone', 'automatically', 'separately'",
+        r"as a text": "write 'as text'",
+        r"[Rr]edundant together": "write 'redundant as a group'",
+        r"half-way": "write 'halfway'",
+        r"in the mean": "write 'on average'",
+        rf"(?:{_UNITS}) an? (?:{_EACH})": "write 'bytes per box'",
         r"k best": "write 'top k'",
         rf"[Ww]hat (?:is|was|are|were) (?:{_STATES})": "name the thing: 'the rest'",
     }
@@ -73,6 +80,8 @@ _TEXT = Rules(
 """In docstrings, comments, texts and prose."""
 _DOCSTRING = Rules({r"What|Who|Whom|How|Something|Somebody": "start with a verb or a noun"})
 """At the beginning of a docstring."""
+_FUNCTION = Rules({r"Whether": "write 'Return whether'; a property may begin so"})
+"""At the beginning of the docstring of a function that isn't a property."""
 _NOW = {
     "Carried": "ImportResult",
     "NotCarriedError": "UnsupportedRuleError",
@@ -165,6 +174,10 @@ def _python(text: str) -> Iterator[_Part]:
             yield token.start[0], token.string, _TEXT
     for node in ast.walk(ast.parse(text)):
         match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                said = ast.get_docstring(node)
+                if said and not any("property" in ast.unparse(d) for d in node.decorator_list):
+                    yield node.body[0].lineno, said.split(maxsplit=1)[0], _FUNCTION
             case ast.Expr(value=ast.Constant(value=str(said))):
                 yield node.lineno, said.split(maxsplit=1)[0], _DOCSTRING
             case ast.Constant(value=str(said)):

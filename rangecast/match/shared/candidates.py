@@ -130,7 +130,7 @@ class Sample:
         ]
 
     def matches(self, axes: Sequence[int]) -> float:
-        """Return how many boxes contain an event on these attributes, in the mean."""
+        """Return how many boxes contain an event on these attributes, on average."""
         left = np.ones((len(self.events), len(self.lo)), np.bool_)
         for axis in axes:
             left &= self.surviving[axis]

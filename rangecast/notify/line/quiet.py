@@ -36,7 +36,7 @@ def _flipped(bits: int) -> int:
 def _is_listed(
     line: Line, tree: Tree, p: int, y: float, k: int, scratch: Scratch, frontier: Frontier
 ) -> bool:
-    """Return whether the object at place p would be in some list if its value were <= y."""
+    """Return whether the object at place p would be in some list if its value fell to y."""
     x = line.x[p]
     fill_lists(line, x, y, line.arrival[p], k, scratch)
     steps = steps_of(scratch, k, scratch.steps)

@@ -118,7 +118,7 @@ class Box(NamedTuple):
 
 
 def after(x: float) -> float:
-    """Return the next double above; infinity is followed by itself."""
+    """Return the next double above; that of infinity is infinity."""
     return math.nextafter(x, math.inf)
 
 

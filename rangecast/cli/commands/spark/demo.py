@@ -4,7 +4,7 @@ In the folder that it writes:
 
     data/events.parquet/        quotes, made on Spark
     data/subscriptions.parquet  the saved searches
-    data/changed.parquet        the searches of the second version, half-way through the stream
+    data/changed.parquet        the searches of the second version, halfway through the stream
     data/space.toml
     batch.parquet/              what the batch job found: event, subscriptions
     best.parquet/               the best searches of each quote: event, rank, subscription, score
@@ -175,9 +175,7 @@ class _Demo:
         file, result = self.data / "subscriptions.parquet", self.output / "batch.parquet"
         batch = beside.submit(matches, "Batch", file, result)
         counting = beside.submit(self.count, boxes, space)
-        with self.step(
-            "Stream", "the same, while the searches change half-way", events=self.events
-        ):
+        with self.step("Stream", "the same, while the searches change halfway", events=self.events):
             self.match_stream(session, boxes, changed, space)
         with self.step("Rank", f"rank the {K} best searches of every quote", events=self.events):
             self.compiler.wait()
@@ -232,7 +230,7 @@ class _Demo:
     def match_stream(
         self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
     ) -> None:
-        """Match as a stream, one file per micro-batch; half-way a new version is committed."""
+        """Match as a stream, one file per micro-batch; halfway a new version is committed."""
         from rangecast.cli.commands.spark.demo_prepare import ADDED, DROPPED
         from rangecast.cli.shared.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
