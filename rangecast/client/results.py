@@ -122,7 +122,7 @@ class DigestMessage(NamedTuple):
     transitions: list[TransitionMessage]
     """Without their events."""
     id: str
-    """The same whenever the same digest is sent again."""
+    """Idempotency key: equal whenever the digest is sent again."""
     dropped: int = 0
     """Messages of its second that the consumer's `max_per_second` dropped."""
 

@@ -42,7 +42,7 @@ OPTIONS: dict[str, Options] = {
     **dict.fromkeys(("auto", *INDEXES), NO_OPTIONS),
     "kdtree": {"overflow": whole("overflow", 2), "underflow": whole("underflow", 0)},
 }
-"""The options of each of them: boxes past which a bucket splits, and below which it is merged."""
+"""Options of each index: boxes past which a bucket splits, and below which it is merged."""
 
 
 def check_index(index: str) -> NamedIndex:

@@ -43,8 +43,8 @@ class Test:
     words: Callable[[str], bool] | None = None
     """Predicate on texts, such as a prefix, for attributes that list all their texts."""
     patterns: tuple[str, ...] = ()
-    """`words` for attributes of type text: conditions without the name, any of which holds. One
-    that begins with `has` is on words."""
+    """Conditions on attributes of type text, without the name; any of them must hold. One that
+    begins with `has` is on words."""
     shape: Callable[[Location], str] | None = None
     """Condition on a location, as a filter writes it."""
     inverse: bool = False

@@ -57,6 +57,6 @@ def offsets_of(counts: npt.ArrayLike) -> I64:
 
 
 def ranges_of(first: I64, counts: I64) -> I64:
-    """Return all numbers of some ranges, one after the other: `counts` of them from `first` on."""
+    """Return the numbers of some ranges, concatenated: `counts` numbers each, from `first` on."""
     before = np.cumsum(counts) - counts
     return np.asarray(np.repeat(first - before, counts) + np.arange(counts.sum()), np.int64)

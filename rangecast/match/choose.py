@@ -78,7 +78,7 @@ OPTIONS: dict[str, Options] = {
     "auto": NO_OPTIONS,
     **{name: getattr(kind, "options", NO_OPTIONS) for name, kind in INDEXES.items()},
 }
-"""The options of each of them."""
+"""Options of each matching structure."""
 
 
 def check_index(index: str) -> NamedIndex:

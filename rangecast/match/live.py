@@ -81,7 +81,7 @@ class _Prepared(NamedTuple):
     texts: TextReader | None
     """Reader of the texts of events, if any is read."""
     reads_texts: bool
-    """As in the view."""
+    """See `LiveView.reads_texts`."""
     kept: tuple[Bundle[Any], ...]
     """Arrays that the calls read."""
 
@@ -135,7 +135,7 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
     """Return the single-event calls of a view.
 
     There is one call per part; the first part that has a kernel also matches the newest rows. The
-    last call verifies the rows of all.
+    last call verifies the rows that all calls found.
     """
     calls: list[SingleEvent] = []
     unsettled: list[Index] = []
@@ -177,8 +177,8 @@ def _prepared(view: View, dimensions: int) -> _Prepared:
 def _searched(view: View) -> Iterator[tuple[Any, I32 | None]]:
     """Yield the structures that single events search, with the set's row of each of their rows.
 
-    `None`: the same. A structure that selects by terms is searched as the two that it consists of,
-    once single events are no longer counted.
+    `None`: the row numbers are equal. A structure that selects by terms is searched as the two that
+    it consists of, once single events are no longer counted.
     """
     for part, some in zip(view.parts, _living(view), strict=True):
         index, set_rows = built_index(some), None if part.is_whole else part.set_rows

@@ -40,7 +40,7 @@ class Numbers(NamedTuple):
     """Row number in the live set of each row of an index, and the verification of candidates."""
 
     set_rows: I32
-    """The set's row of each row; none: the same."""
+    """The set's row of each row; empty: the numbers are equal."""
     verified: I64 = NO_TABLE
     """Tables that the verifying kernel reads."""
     verify: int = 0

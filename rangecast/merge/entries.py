@@ -360,7 +360,7 @@ def _same(bounds: Bounds, other: Bounds) -> bool:
 
 
 def _covers(bounds: Bounds, other: Bounds) -> bool:
-    """Return whether each box of the other lies inside one of these."""
+    """Return whether each box of `other` lies inside a box of `bounds`."""
     lo, hi = bounds
     pairs = zip(*other, strict=True)
     return all(bool(((lo <= low) & (high <= hi)).all(axis=1).any()) for low, high in pairs)

@@ -129,7 +129,7 @@ class Holders:
             self._dead = 0
 
     def overlapping(self, ranges: Ranges) -> tuple[I64, int]:
-        """Return the rows with a range that overlaps one of these, and the ranges visited."""
+        """Return the rows with a range that overlaps a given one, and the ranges visited."""
         while True:
             filled = looked = 0
             for part in self._parts:

@@ -54,7 +54,7 @@ class Ranges(NamedTuple):
         return np.asarray((at >= 0) & (indexes <= self.ends[np.maximum(at, 0)]))
 
     def covers(self, other: Ranges) -> bool:
-        """Return whether every range of another set lies in one of these (paper 004, section 3.5).
+        """Return whether every range of `other` lies in a range of this set (paper 004, 3.5).
 
         If not, `difference` returns the parts that are not covered.
         """

@@ -67,9 +67,9 @@ class Space:
             for axis, declared in enumerate(self.attributes)
             if isinstance(declared, Patterns) and declared.of is not None
         }
-        """The axes of the patterns of texts, by the axes of these."""
+        """The axis of the patterns of a text attribute, by the axis of that attribute."""
         self.guesses: dict[str, str] = {}
-        """Of a space that was inferred: what each column was taken for, and why."""
+        """In an inferred space, the type of each column, and the reason for it."""
         self._check_names()
 
     def _check_names(self) -> None:

@@ -103,7 +103,7 @@ OPTIONS: dict[str, Options] = {
     **dict.fromkeys(("auto", *INDEXES), NO_OPTIONS),
     **dict.fromkeys(("rtree", "ir", "sopt"), TREE_OPTIONS),
 }
-"""The options of each of them."""
+"""Options of each ranking structure."""
 
 
 def check_index(index: str) -> NamedIndex:

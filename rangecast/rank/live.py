@@ -102,7 +102,7 @@ class RankedPart(NamedTuple):
 
     structure: Index
     set_rows: I32
-    """The set's row of each of its own rows, which go by arrival; none: the same. Read-only."""
+    """The set's row of each own row, in order of arrival; empty: they are equal. Read-only."""
     rows: int
 
     def shifted(self, shift: int) -> RankedPart:

@@ -33,7 +33,7 @@ class EncodedEvents(NamedTuple):
     """The place in the batch of each point."""
     bad_places: I64
     errors: pa.Array
-    """Of each bad place, in the same order; of `ERROR_TYPE`."""
+    """Error of each bad place, in the same order, of `ERROR_TYPE`."""
 
     def only(self, wanted: Bool) -> EncodedEvents:
         """Return the batch with only the selected valid events."""

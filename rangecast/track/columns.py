@@ -61,7 +61,7 @@ class Output(NamedTuple):
 class MatchColumns(NamedTuple):
     """Matching subscriptions of each event, ascending.
 
-    Those of event e are at offsets[e] .. offsets[e + 1].
+    The subscriptions of event e are [offsets[e]:offsets[e + 1]].
     """
 
     offsets: I64

@@ -49,7 +49,7 @@ class Subscriptions:
         self._space = engine.space
         self._accuracy = accuracy
         self._extents = Extents(engine)
-        """Those whose rule has a `cross`, or all if events have an accuracy, by number."""
+        """Extents of subscriptions with a `cross` rule, or of all if events have an accuracy."""
         self._second = type(engine)(engine.space)
         """Second conditions of rules, by number."""
         self.default = default
@@ -297,7 +297,7 @@ class Subscriptions:
         return [in_use[number][0] for number in numbers.tolist()]
 
     def pending(self, numbers: I64) -> tuple[list[bool], I64]:
-        """Return which of these are gone from the live set, and which `refresh` will find edited.
+        """Return which numbers are gone from the live set, and which `refresh` will find edited.
 
         The edits aren't processed by this call.
         """

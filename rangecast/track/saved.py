@@ -34,7 +34,7 @@ class TrackerState(NamedTuple):
     """Numbers of the subscriptions in the content and in waiting events, ascending."""
     ids: list[Id]
     gone: list[bool]
-    """Which of them the live set has no more."""
+    """Which of `ids` are gone from the live set."""
     settings: dict[str, Any]
     progress: dict[str, Any]
 

@@ -17,7 +17,7 @@ from rangecast.model.sets.members import Id
 from rangecast.track.moments import micros_of, moment_of
 
 KINDS = ("exit", "cross", "enter", "inside", "dwell")
-"""By their number in the kernel, which is their order at one moment."""
+"""Kinds by their number in the kernel, which is their order at one moment."""
 COLUMNS = ("event", "subscription", "transition", "key", "at", "since", "reason", "number", "id")
 """Columns of a table of transitions."""
 REASONS = ("event", "edited", "removed", "silent", "time")

@@ -202,7 +202,7 @@ def lay_out(boxes: Boxes) -> Layout:
 
 
 class BoxesByOwner(NamedTuple):
-    """The boxes in the order of their subscriptions, and the first of each of these."""
+    """The boxes in the order of their subscriptions, and the first box of each subscription."""
 
     boxes: I32
     first: I64

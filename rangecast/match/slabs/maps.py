@@ -10,9 +10,9 @@ mentions k attributes, however many there are, and the boxes that are left.
 Layout. Boxes have the order of the `Layout`. The slabs are as many as memory allows, `SLABS` at
 most: neighbouring codes share one. The bitmaps of an attribute and a slab lie side by side, chunk
 by chunk: an event reads one stretch of memory for each attribute. The data of a remaining box lies
-side by side, too, as one record: its number, its subscription, where its bounds are, and the codes
-of these. All records of a chunk have one size. Memory: k * slabs / 8 bytes per box of a full chunk,
-4 for each attribute that it mentions, and 16 more.
+side by side, too, as one record: its number, its subscription, the place and the codes of its
+bounds. All records of a chunk have one size. Memory: k * slabs / 8 bytes per box of a full chunk, 4
+for each attribute that it mentions, and 16 more.
 
 Most of the time would go by waiting, for memory and for branches that the processor guesses wrong.
 So each step (`maps_search`) is done for many boxes before the next one begins, and hardly has a

@@ -32,7 +32,7 @@ from rangecast.model.filters.lexer import QUOTES, Word, name_of, words_of
 FUNCTIONS = ("abs", "min", "max")
 _OPERATORS = {"+": "PLUS", "-": "MINUS", "*": "TIMES", "/": "DIVIDE"}
 _OPERANDS = ("NAME", "VALUE", "RPAR")
-"""Behind one of these, a sign is an operator, not that of a number."""
+"""Tokens after which a sign is an operator, not that of a number."""
 _FACTOR = ("NAME", "VALUE", "LPAR", "MINUS", "FUNCTION")
 _VALUES = ("VALUE", "BOOLEAN")
 _UNEQUAL = ("!=", "<>")

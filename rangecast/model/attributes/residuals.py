@@ -41,7 +41,7 @@ class Residual(String):
         self.read: dict[str, Any] = {}
         """Literals that were read already, by their text, until their programs are made."""
         self.batches: list[tuple[F64, Any]] = []
-        """The same of batches of polygons: the numbers of their words, and their rings."""
+        """Batches of polygons that were read: the numbers of their words, and their rings."""
 
     def forget(self) -> None:
         """Release the literals that were read."""

@@ -145,7 +145,7 @@ class TextStore:
         return point
 
     def _enter(self) -> _Segment:
-        """Keep all texts that are stored from now on; return the first segment of these."""
+        """Keep all texts that are stored from now on; return the first segment with such texts."""
         with self._lock:
             first = self._open
             self._encoding[first.number] = self._encoding.get(first.number, 0) + 1

@@ -43,7 +43,7 @@ EPOCH_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 EPOCH_NAMES = {1_000_000: "seconds", 1_000: "milliseconds", 1: "microseconds"}
 _ISO = "an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'"
 _SECONDS = 1_769_851_800
-"""The same moment, in seconds since 1970."""
+"""The moment of `_ISO`, in seconds since 1970."""
 _IN_YEARS = "must be in the years 1 to 9999"
 
 

@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
     lo: F64
     hi: F64
-    """The same as `lo` if values are no spans."""
+    """Equal to `lo` unless values are spans."""
     probabilities: F64 | None
     last: F64
     """(events,) the number, where there are factors."""

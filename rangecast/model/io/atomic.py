@@ -35,7 +35,7 @@ _MAX_NAME = 200
 _MIN_AGE = 60.0
 """Seconds after which a leftover without a lock is removed: a new one is locked by then."""
 _MIN_AGE_UNLOCKABLE = 86_400.0
-"""The same where the file system has no locks."""
+"""`_MIN_AGE` where the file system has no locks."""
 _AT_FDCWD = -100
 _NO_REPLACE, _EXCHANGE = 1, 2
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)

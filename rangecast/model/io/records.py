@@ -30,7 +30,7 @@ from rangecast.model.sets.ids import NO_ID, Duplicates, as_ids, id_type
 
 REMEDY = "correct the value"
 Place = Callable[[int], tuple[str, int]]
-"""Of a row of a whole table: the file or table that it is in, and its number there."""
+"""Maps a row of a whole table to the file or table that it is in, and its number there."""
 
 
 class Source(NamedTuple):

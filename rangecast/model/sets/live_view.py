@@ -26,7 +26,7 @@ class IndexPart(Generic[MatchIndex, RankPart]):
 
     index: MatchIndex
     renumbered: I32 | None
-    """The set's row of each of its own rows; `None`: the same."""
+    """The set's row of each own row; `None`: the numbers are equal."""
     start: int
     end: int
     rankings: dict[str | None, RankPart] = field(default_factory=dict)

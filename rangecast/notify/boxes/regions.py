@@ -42,7 +42,7 @@ class Tiles(NamedTuple):
 
 
 class RivalCounts(NamedTuple):
-    """Number of rivals that cover a region, that are open, and of these, that lie below floor."""
+    """Number of rivals that cover a region, that are open, and that are open and below floor."""
 
     cover: int
     open: int

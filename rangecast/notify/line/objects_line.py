@@ -251,7 +251,7 @@ def first_west(line: Line, x: float, y: float, arrival: int, k: int, values: F64
 
 @jit
 def first_east(line: Line, x: float, y: float, arrival: int, k: int, values: F64) -> int:
-    """Do the same for objects east of x, not at it, padded with inf."""
+    """Do what `first_west` does, for objects strictly east of x, padded with inf."""
     xs, ys, arrivals, count = line.x, line.y, line.arrival, line.held
     best_y, best_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
     values[0] = x

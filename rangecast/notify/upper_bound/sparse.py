@@ -192,7 +192,7 @@ def _count_passed_in_all(
     tiles: Tiles,
     n: int,
 ) -> int:
-    """Do the same for all blocks; most lie outside, or are even."""
+    """Count a passed object for the interests of all blocks; most lie outside, or are even."""
     hull = held.hull
     for b in range(blocks):
         at = 8 * b

@@ -16,7 +16,7 @@ SHAPES = ("random", "chain", "star", "balanced")
 def tree_of(shape: str, brokers: int, seed: int = 0) -> Tree:
     """Return a tree of this many brokers.
 
-    random     each broker joins one of those before it, all equally likely
+    random     each broker joins a random earlier one, all equally likely
     chain      each joins the one before it
     star       all join the first one
     balanced   each has two below it

@@ -184,9 +184,9 @@ class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"
     texts: list[bytes] = []
     """The original events, one each, or none. Brokers don't read them."""
     form: Annotated[str, Meta(max_length=50)] = ""
-    """The format of these texts."""
+    """The format of `texts`."""
     mark: Annotated[bytes, Meta(max_length=64)] = b""
-    """Checksum of the origin's log up to the last of these: see `Hello`."""
+    """Checksum of the origin's log up to the last event here: see `Hello`."""
     lost: bool = False
     """Whether events before these are lost; whether they matched is unknown."""
 

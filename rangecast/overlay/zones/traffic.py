@@ -78,7 +78,7 @@ def _count_unicast(
 
 @jit
 def _received(table: I64, bounds: F64, most: int) -> int:
-    """Return how many interests lie within bounds, over all of them."""
+    """Return how many interests lie within bounds, summed over all bounds."""
     tree = opened(table, KdTree)
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     count = 0

@@ -28,9 +28,9 @@ class RouteLengths(NamedTuple):
     route: I64
     """Overlay links to the first zone of the rectangle."""
     spread: I64
-    """Overlay links between the zones that meet it."""
+    """Overlay links between the zones that meet the rectangle."""
     ip: I64
-    """Links of the internet below, for all of these."""
+    """Links of the underlying internet, for all overlay links."""
     zones: I64
     """Zones that were reached."""
 

@@ -85,7 +85,7 @@ def _best_exact(
     scores: F64,
     counts: I64,
 ) -> None:
-    """As `best_exact`; `boxes` (d,) is room for where each walk stands."""
+    """Write the top k as `best_exact` does; `boxes` (d,) is scratch: the position of each walk."""
     k = rows.shape[1]
     heads = pointer(boxes, 0)
     for e in range(len(counts)):

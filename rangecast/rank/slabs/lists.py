@@ -34,8 +34,8 @@ _BOXES_PER_SURE_CELL = 64
 """While there are no more than one for this many, cells are cut until nothing is in doubt, which is
 the fastest."""
 CELL = 4
-"""Numbers of a cell: its first item, how many, which of them are in doubt (bits), and where the
-bounds of these begin."""
+"""Numbers of a cell: its first item, the number of items, which are in doubt (bits), and where
+their bounds begin."""
 _SAMPLE = 63
 """Bounds whose median cuts a cell."""
 _LEVELS = 60
@@ -181,7 +181,7 @@ class _Cells(NamedTuple):
     ranks: I32
 
     def truncated(self, selected: Bool, length: int) -> _Cells:
-        """Return some of them, with the best boxes of each, which will be its list."""
+        """Return the selected cells, with the best boxes of each, which will be its list."""
         starts, counts = (
             self.first[:-1][selected],
             np.minimum(np.diff(self.first)[selected], length),

@@ -53,7 +53,7 @@ class Lanes(NamedTuple):
     below: Any
     """Tables of the events."""
     places: Any
-    """Of the boxes of the band, by rank."""
+    """Places of the boxes of the band, by rank."""
     keys: Any
     masks: Any
     """Records: 8 * rank + which 64 events, and which of them."""

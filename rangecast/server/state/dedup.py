@@ -37,7 +37,7 @@ class Deduplicator:
         self.offsets: dict[str, int] = {}
         """Position up to which each source was read."""
         self.marks: dict[str, str] = {}
-        """The checksum that came with the last of them, if it is another server."""
+        """Checksum at that position, by source, if the source is another server."""
         self._old_offsets: dict[str, tuple[int | None, str]] = {}
         self._new_requests: set[str] = set()
         self._new_ids: set[str] = set()

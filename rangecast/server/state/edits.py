@@ -49,9 +49,9 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     hops: int = 0
     """Links that they came over."""
     over: str = ""
-    """The last of these links: the name of the neighbour."""
+    """The last link: the name of the neighbour."""
     mark: str = ""
-    """The checksum of the other server's log up to the last of them, as hexadecimal digits."""
+    """Checksum of the other server's log up to the last event, as hexadecimal digits."""
     lost: bool = False
     """Whether events before these were lost from the log of another server."""
 

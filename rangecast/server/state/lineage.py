@@ -35,7 +35,7 @@ class LostPositionError(PositionError):
         self.upto = upto
         """Position of the fork, or the start of this log if that isn't known."""
         self.resume = resume
-        """The same as a seq; `None` if unknown."""
+        """`upto` as a seq; `None` if unknown."""
         where = f"they diverge after {upto}" if resume is not None else "the fork isn't known"
         super().__init__(
             f"the position {text[:80]!r} is of another history than this log's: {where}\n"

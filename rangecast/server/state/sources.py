@@ -34,7 +34,7 @@ class SourceState:
         the topic or stream was made again; since the start.
         """
         self.last_gap = ""
-        """The last of these, in words."""
+        """Description of the last gap or recreation."""
         self.error = ""
         """Why the last attempt failed; empty once one succeeds."""
         self._identity = ""

@@ -79,10 +79,10 @@ class BatchOutcome:
     subscriptions: int
     events: int
     matches: int
-    """Of all sets; of several steps on one set, those of the step that found most."""
+    """Matches of all sets; if several steps read a set, those of the step that found most."""
     rejected: int
     rejected_edits: int
-    """Since the batch before."""
+    """Edits rejected since the previous batch."""
     seconds: float
     steps: dict[str, int] = field(default_factory=dict)
     """Number of answers of each step."""

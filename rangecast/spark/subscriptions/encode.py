@@ -74,9 +74,9 @@ class EncodedSet(NamedTuple):
 
     rows: DataFrame
     packs: DataFrame
-    """The same rows, as `packs` says."""
+    """`rows`, packed (see `packs`)."""
     space: Space
-    """With every word that they mention."""
+    """The space, with every word that the subscriptions mention."""
     parsed: DataFrame | None = None
     """Boxes kept on the workers' disks meanwhile, so that texts are parsed once."""
 

@@ -76,7 +76,7 @@ class Packs(NamedTuple):
 
     frame: DataFrame
     places: pa.Table | None
-    """The same on the driver, if the rows of packs lie in files."""
+    """`frame` on the driver, if the rows of packs lie in files."""
 
     @classmethod
     def compute_packs(cls, frame: DataFrame, folder: Path | None) -> Packs:

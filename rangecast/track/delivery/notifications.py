@@ -21,8 +21,8 @@ class Notification(NamedTuple):
     at: datetime
     """When it was due, in event time."""
     window: str | None
-    """Of a digest: its end in local time, or its number; an idempotency key with `subscription`, or
-    with `consumer`."""
+    """Window of a digest: its end in local time, or its number; an idempotency key with
+    `subscription`, or with `consumer`."""
     transitions: tuple[Transition, ...]
     consumer: Id | None = None
     """Consumer whose digest it is."""

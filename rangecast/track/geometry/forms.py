@@ -24,7 +24,7 @@ class ShapeConjunction(NamedTuple):
     """A conjunction of shape literals on one place."""
 
     axis: int
-    """Of the place itself."""
+    """Axis of the place."""
     x: int
     y: int
     word: float
@@ -36,9 +36,9 @@ class Alternative(NamedTuple):
     """A conjunction of ranges and shapes."""
 
     moving: list[Term]
-    """Of attributes with an order: numbers, integers, timestamps."""
+    """Terms of attributes with an order: numbers, integers, timestamps."""
     fixed: list[Term]
-    """Of all others."""
+    """Terms of all other attributes."""
     shapes: list[ShapeConjunction]
     arithmetic: list[Term]
 

@@ -37,7 +37,7 @@ class LiveVersions(Mapping[str, Version]):
 
     def __init__(self) -> None:
         self.records = PackedRecords(Version)
-        """Of all versions, those of consumers that have ended included."""
+        """Records of all versions, including those of ended consumers."""
         self._names = NameNumbers()
         self._places = array("q")
         self._born = array("q")

@@ -50,7 +50,7 @@ class CurvePartition(NamedTuple):
 
     axes: I64
     edges: tuple[F64, ...]
-    """Of each axis."""
+    """Edges of each axis."""
     starts: U64
     first_group: I64
     """The groups of partition p are first_group[p] .. first_group[p + 1] - 1: one, or several if

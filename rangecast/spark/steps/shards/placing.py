@@ -27,7 +27,7 @@ from rangecast.spark.subscriptions.packed_boxes import RowBoxes
 _BOUNDS = 2048
 """Bounds of an attribute that are kept, to count by."""
 _FEW_BOUNDS, _FEW_SHARDS = 255, 32
-"""As many suffice for so few shards, and are faster to look up."""
+"""For up to 32 shards, 255 bounds suffice, and are faster to look up."""
 _CHUNK = 4096
 """Subscriptions whose bounds are counted at a time."""
 _HELPS = 0.75
