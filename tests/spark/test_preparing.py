@@ -115,6 +115,44 @@ def test_what_spark_and_arrow_may_read_in_two_ways_is_left_to_spark(spark, tmp_p
     assert read_files(plain) is None
 
 
+def test_files_that_differ_in_what_may_be_null_are_read(spark, tmp_path):
+    """Columns of a range are REQUIRED, those of rows from Python are OPTIONAL."""
+    folder = str(tmp_path / "appended")
+    spark.range(5).selectExpr("id", "double(id) x_lo", "double(id) + 1 x_hi").write.parquet(folder)
+    more = spark.createDataFrame([(50, 1.0, None)], "id long, x_lo double, x_hi double")
+    more.write.mode("append").parquet(folder)
+    frame = spark.read.parquet(folder)
+    assert read_files(frame).sort_by("id") == frame.toArrow().sort_by("id")
+    found = gather_small(frame, Space([Number("x")]), 1 << 30)
+    assert found.ids.to_pylist() == [0, 1, 2, 3, 4, 50]
+
+
+@pytest.mark.parametrize("name", ["_metadata", "_metadata_old.parquet", "_a=b.parquet"])
+def test_files_with_hidden_names_are_read_if_spark_reads_them(spark, tmp_path, name):
+    pq.write_table(bounds(20), tmp_path / "a.parquet")
+    if name == "_metadata":
+        pq.write_metadata(bounds(20).schema, tmp_path / name)
+    else:
+        more = bounds(90).set_column(0, "id", pa.array(range(100, 190)))
+        pq.write_table(more, tmp_path / name)
+    frame = spark.read.parquet(str(tmp_path))
+    found = gather_small(frame, SPACE, 1 << 30)
+    assert len(found.ids) == frame.count()
+
+
+def test_small_files_of_many_equal_values_are_not_read_on_the_driver(spark, tmp_path):
+    rows = 200_000
+    columns = {"id": range(rows)} | dict.fromkeys(("x_lo", "x_hi"), np.zeros(rows))
+    path = tmp_path / "equal.parquet"
+    pq.write_table(pa.table(columns), path, column_encoding={"id": "DELTA_BINARY_PACKED"},
+                   use_dictionary=["x_lo", "x_hi"])  # fmt: skip
+    frame, in_memory = spark.read.parquet(str(path)), rows * 3 * 8
+    assert path.stat().st_size < in_memory // 20
+    space = Space([Number("x")])
+    assert gather_small(frame, space, in_memory - 1) is None
+    assert gather_small(frame, space, in_memory).rows == rows
+
+
 def test_the_driver_takes_what_a_part_of_its_heap_holds(spark):
     """About 39 MB of bounds, by Spark's estimate; a billion rows stay where they are."""
     near = [f"rand({axis}) as {name}_lo" for axis, name in enumerate("xy")]

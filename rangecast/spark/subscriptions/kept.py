@@ -23,6 +23,7 @@ from rangecast.spark.subscriptions.encode import (
     report_errors,
     without_duplicates,
 )
+from rangecast.spark.subscriptions.local_files import exceed
 from rangecast.spark.subscriptions.packs import Packs
 from rangecast.spark.worker_errors import raise_worker_errors
 
@@ -109,6 +110,8 @@ def gather_small(
         return None
     plan: Any = subscriptions._jdf.queryExecution().optimizedPlan()
     if int(str(plan.stats().sizeInBytes())) > min(limit, _driver_room(subscriptions.sparkSession)):
+        return None
+    if exceed(subscriptions, limit):
         return None
     raise_worker_errors(subscriptions.sparkSession)
     return encode_here(subscriptions, space, rejected)
