@@ -95,13 +95,12 @@ class ShardedSet:
         first, rows, take = 0, 0, _FIRST
         while first < len(points):
             piece = points[first : first + take]
-            parts = (
+            parts = [
                 part
                 for shard in self.shards
                 for part in self._parts(shard, piece, everywhere=not fitted.only_holders)
-            )
-            answered = [part for part in parts if len(part.events)] or [self._nothing()]
-            merged = merge(first, len(piece), answered, fitted.best)
+            ]
+            merged = merge(first, len(piece), parts or [self._nothing()], fitted.best)
             yield merged
             first += len(piece)
             rows += int(merged.offsets[-1])
@@ -124,13 +123,14 @@ class ShardedSet:
     def _parts(
         self, shard: Shard, points: F64, *, everywhere: bool, is_merged: bool = True
     ) -> Iterator[PartAnswers]:
-        """Yield the answers of a shard; `everywhere`: also for events outside its hull."""
+        """Yield the answers of a shard, if any; `everywhere`: also for events outside its hull."""
         events = np.arange(len(points)) if everywhere else shard.events_in_hull(points)
         if len(events):
             selected = points if len(events) == len(points) else points[events]
             part = self._open(shard).as_part(shard.gone, is_merged=is_merged)
             for answer in part.answers(selected):
-                yield PartAnswers(events[answer.events], answer.columns)
+                if len(answer.events):  # of a part that is gone, ids may have another type
+                    yield PartAnswers(events[answer.events], answer.columns)
 
     def _open(self, shard: Shard) -> Answerer:
         return self.settings(shard.shipped.open(self.room))
