@@ -103,6 +103,30 @@ def test_a_table_that_cant_be_followed_is_rejected(tmp_path):
         followed.ids()
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.float32(), pa.int16(), pa.string(), pa.decimal128(10, 2), pa.null()], ids=str
+)
+def test_a_row_without_a_score_has_0_whatever_the_type(tmp_path, kind):
+    followed = Followed(tmp_path, FEED)
+    for name in "ab":
+        scores = pa.array([None], kind)
+        followed.write(subscriptions(**{name: "price < 1"}).append_column("score", scores))
+        followed.ids()
+    DeltaTable(followed.path).delete("id = 'a'")
+    assert followed.ids() == ["b"]
+    boxes = followed.versions.load(followed.versions.latest())[0]
+    assert boxes.scores.tolist() == [0.0]
+    assert followed.versions.rejected(followed.versions.latest()) == []
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.bool_(), pa.binary()], ids=str)
+def test_scores_that_are_no_numbers_are_rejected_at_once(tmp_path, kind):
+    followed = Followed(tmp_path)
+    followed.write(subscriptions(a="price < 1").append_column("score", pa.nulls(1, kind)))
+    with pytest.raises(FileError, match=r"'score' has the type \S+; expected: numbers"):
+        followed.ids()
+
+
 def test_a_stream_answers_each_batch_with_the_table_as_it_is_then(spark, tmp_path):
     (tmp_path / "space.toml").write_text(
         '[[attribute]]\nname = "price"\ntype = "number"\n[[attribute]]\nname = "name"\n'

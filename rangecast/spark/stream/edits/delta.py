@@ -23,6 +23,16 @@ _PREFIX = "delta-"
 _COLUMNS = ("id", "filter", "score")
 _UPSERTS = ("insert", "update_postimage")
 _REMOVES = ("delete", "update_preimage")
+_SCORES = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_null,
+)
+"""Types of scores."""
 
 
 class DeltaEdits:
@@ -85,13 +95,20 @@ class DeltaEdits:
                 f"{self._path}: a table of subscriptions must have the columns id, filter and "
                 f"optionally score; given: {', '.join(pa.schema(schema).names)}"
             )
+        if "score" in present:
+            kind = pa.schema(schema).field("score").type
+            if not any(fits(kind) for fits in _SCORES):
+                raise FileError(
+                    f"{self._path}: the column 'score' has the type {kind}; expected: numbers, or "
+                    "texts that are numbers\n  hint: cast it, or leave it out"
+                )
         return present
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """Return rows whose texts are of the type that all functions of Arrow take."""
-    view = pa.string_view()
-    kinds = [pa.string() if field.type == view else field.type for field in rows.schema]
+    """Return rows of types that all functions of Arrow take, instead of views and voids."""
+    plain = {pa.string_view(): pa.string(), pa.null(): pa.float64()}
+    kinds = [plain.get(field.type, field.type) for field in rows.schema]
     return rows.cast(pa.schema(list(zip(rows.column_names, kinds, strict=True))))
 
 
