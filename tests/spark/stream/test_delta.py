@@ -1,6 +1,8 @@
 """Delta tables as sinks: what is in them, and that a batch is there once; in folders and on S3."""
 
+import time
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -8,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rangecast.errors import FileError, UsageError
+from rangecast.spark.stream.sinks import delta
 from rangecast.spark.stream.sinks.base import Batch
 from rangecast.spark.stream.sinks.delta import Delta
 from tests.spark.stream.test_pipeline_graph import (
@@ -130,6 +133,39 @@ def test_files_of_an_attempt_that_failed_are_no_part_of_the_table(spark, tmp_pat
             other.write(spark.sql("select 'e' event, 'x' subscription"), Batch("s", 2, 4, 1))
         other.write(spark.sql("select 'f' event, 8L subscription"), Batch("another", 0, 1, 1))({})
     assert delta_rows(tmp_path / "answers") == [{"event": "f", "subscription": 8}]
+
+
+@pytest.mark.parametrize("lost", [3, 1000])
+def test_a_commit_that_others_overtake_pauses_and_ends(spark, tmp_path, monkeypatch, lost):
+    """Each time another stream commits between the check of the table and the commit."""
+    pauses, attempts = [], []
+    paused = SimpleNamespace(sleep=pauses.append, time=time.time)
+    monkeypatch.setattr(delta, "time", paused)
+    monkeypatch.setattr(
+        delta, "random", SimpleNamespace(uniform=lambda least, most: most), raising=False
+    )
+    commit_once = Delta._commit_once
+
+    def overtaken(self, *given):
+        attempts.append(given)
+        assert len(attempts) < 200, "it doesn't end"
+        return commit_once(self, *given) if len(attempts) > lost else False
+
+    monkeypatch.setattr(Delta, "_commit_once", overtaken)
+    table = Delta(tmp_path / "answers", shared=True)
+    with ExitStack() as closing:
+        table.open("s", closing)
+        rows = spark.sql("select 'e' event, 7L subscription")
+        commit = table.write(rows, Batch("s", 0, 1, 1))
+        if lost > 3:
+            with pytest.raises(FileError, match="others were first in 50 attempts to commit batch"):
+                commit({"rows": 1})
+        else:
+            commit({"rows": 1})
+        assert table.has(0) == (lost == 3)
+    assert pauses[:3] == [0.05, 0.1, 0.2]
+    assert max(pauses) <= 5
+    assert len(pauses) == min(lost, 50)
 
 
 def test_a_table_that_cant_be_reached_or_isnt_there_any_more_is_named(spark, tmp_path, store):

@@ -9,6 +9,7 @@ part of the table; `vacuum` removes them.
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 
+_COMMITS = 50
+"""Attempts to commit a batch that others overtake."""
+_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+"""Seconds up to which the first attempt pauses, each later one twice as long; and the longest."""
 _LOOKED_AT = 100
 """Commits of a table that show a new stream which others write to it."""
 
@@ -221,8 +226,17 @@ class Delta(FileSink):
                 app_transactions=[Transaction(self._stream, batch.number)],
             )
             with self._errors():
-                while not self._commit_once(target, added, about, batch.number):
-                    pass
+                for attempt in range(_COMMITS):
+                    if self._commit_once(target, added, about, batch.number):
+                        return
+                    # Each waits for another time, so that they don't meet repeatedly.
+                    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * 2**attempt)))
+            raise FileError(
+                f"{self.name}: Delta table: others were first in {_COMMITS} attempts to commit "
+                f"batch {batch.number}\n"
+                "  hint: start the stream again; let fewer streams write to the table, or batches "
+                "be rarer by a longer trigger"
+            )
 
         return commit
 
