@@ -22,7 +22,7 @@ rows are found once more when there are any, without matching.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -50,10 +50,11 @@ from rangecast.spark.stream.sinks.base import (
     Counts,
     FileSink,
     Sink,
+    cast_ids,
     lies_inside,
     no_commit,
 )
-from rangecast.spark.stream.sinks.shapes import OutputShapes, outputs
+from rangecast.spark.stream.sinks.shapes import Output, OutputShapes, output_of, outputs
 from rangecast.spark.stream.sinks.written import REPORT, AnswerWriter, collected
 from rangecast.spark.stream.steps import AnswerStep, FilterStep, is_good
 
@@ -175,9 +176,10 @@ class BatchRunner:
             counts = {name: parts[0].counts[name] for name in ("events", "rejected")}
             with job_name(events.sparkSession, f"batch {number}, rejected rows"):
                 commit_rejected = self._write_rejected(events, parts[0].batch, counts["rejected"])
+            ids: Mapping[Output, str] = {}
             if self._shapes is not None:
-                self._shapes.record(outputs(part.written for part in parts))
-            commits = [(part, commit) for part in parts for commit in part.write_rest()]
+                ids = self._shapes.record(outputs(part.written for part in parts), number)
+            commits = [(part, commit) for part in parts for commit in part.write_rest(ids)]
         self.watch("staged")
         if counts["rejected"]:
             commit_rejected({"rows": counts["rejected"]})
@@ -319,17 +321,23 @@ class _Part:
         columns = StructType() if self.found is None else _columns(self.found.schema)
         return self.name, self.rest, columns, self.batch.subscriptions
 
-    def write_rest(self) -> list[Commit]:
-        """Write to the sinks that take a DataFrame; return what commits each sink."""
+    def write_rest(self, ids: Mapping[Output, str]) -> list[Commit]:
+        """Write to the sinks that take a DataFrame; return what commits each sink.
+
+        ids   types of the ids of subscriptions that readers of sinks know
+        """
         if self.found is None:
             return self.commits
-        names = [f"`{name}`" for name in _columns(self.found.schema).names]
+        columns = _columns(self.found.schema)
+        names = [f"`{name}`" for name in columns.names]
         rows = self.found.filter(self.step.good).select(names)
         commits = list(self.commits)
         for sink in self.rest:
             text = f"batch {self.batch.number}, step {self.name}, {sink.name}"
+            output = output_of(self.name, sink, columns, self.batch.subscriptions)
+            kind = ids.get(output, "") if output is not None else ""
             with job_name(rows.sparkSession, text):
-                commits.append(sink.write(rows, self.batch))
+                commits.append(sink.write(cast_ids(rows, kind), self.batch))
         return commits
 
 

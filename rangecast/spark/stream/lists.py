@@ -105,7 +105,7 @@ class NotifyRunner:
         messages = lists.messages(batch)
         sent = messages.count()
         if self._shapes is not None:
-            self._shapes.record(self._outputs)
+            self._shapes.record(self._outputs, number)
         for commit in [sink.write(messages, facts) for sink in waiting]:
             commit({"rows": sent})
         self._report(

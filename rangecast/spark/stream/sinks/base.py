@@ -58,6 +58,30 @@ _TYPES: dict[str, DataType] = {
 }
 
 
+class IdColumn(NamedTuple):
+    """The column with the ids of subscriptions."""
+
+    name: str
+    kind: str
+    """Type of an id: bigint or string."""
+
+    @classmethod
+    def of(cls, columns: StructType) -> IdColumn | None:
+        """Return the column with ids; `None`: there is none.
+
+        A step without answers may keep a column of such a name from the events.
+        """
+        for column in columns:
+            for kind in ("bigint", "string") if column.name in ID_TYPES else ():
+                if column.dataType.simpleString() == ID_TYPES[column.name].format(kind):
+                    return cls(column.name, kind)
+        return None
+
+    def type_for(self, kind: str) -> DataType:
+        """Return the type of the column for another type of ids."""
+        return _TYPES[ID_TYPES[self.name].format(kind)]
+
+
 class Batch(NamedTuple):
     """Which batch it is, and the version of the subscriptions that answers it."""
 
@@ -90,11 +114,11 @@ class Sink(ABC):
 
         `<id>` stands for the type of the ids of subscriptions.
         """
-        kinds = {name: kind.format("<id>") for name, kind in ID_TYPES.items()}
-        return ", ".join(
-            f"{column.name} {kinds.get(column.name, column.dataType.simpleString())}"
-            for column in columns
-        )
+        kinds = {column.name: column.dataType.simpleString() for column in columns}
+        ids = IdColumn.of(columns)
+        if ids is not None:
+            kinds[ids.name] = ID_TYPES[ids.name].format("<id>")
+        return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
 
     def open(self, stream: str, closing: ExitStack) -> None:  # noqa: B027
         """Prepare for the batches of a stream; `closing` takes what must be closed at its end."""
@@ -303,20 +327,26 @@ def with_ids(
     The first batch settles whether they are integers or texts, as readers of all batches need one
     type. A set without subscriptions counts as texts there, and fits any type later.
     """
-    fields = []
-    for field in columns:
-        kind, form = field.dataType, ID_TYPES.get(field.name)
-        if form is not None:
-            whole = kind.simpleString() == form.format("bigint") and batch.subscriptions > 0
-            answers = recorded("bigint" if whole else "string")
-            if answers == "bigint" and not whole and batch.subscriptions:
-                raise UsageError(
-                    f"{sink}: contains subscriptions with integer ids, but version "
-                    f"{batch.version} has strings\n  hint: write to a new path"
-                )
-            kind = _TYPES[form.format(answers)]
-        fields.append(StructField(field.name, kind))
-    return StructType(fields)
+    kinds = {field.name: field.dataType for field in columns}
+    ids = IdColumn.of(columns)
+    if ids is not None:
+        whole = ids.kind == "bigint" and batch.subscriptions > 0
+        answers = recorded("bigint" if whole else "string")
+        if answers == "bigint" and not whole and batch.subscriptions:
+            raise UsageError(
+                f"{sink}: contains subscriptions with integer ids, but version "
+                f"{batch.version} has strings\n  hint: write to a new path"
+            )
+        kinds[ids.name] = ids.type_for(answers)
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
+def cast_ids(rows: DataFrame, kind: str) -> DataFrame:
+    """Return rows whose ids of subscriptions have a type; empty: the one that they have."""
+    ids = IdColumn.of(rows.schema)
+    if ids is None or kind in ("", ids.kind):
+        return rows
+    return rows.withColumn(ids.name, F.col(ids.name).cast(ids.type_for(kind)))
 
 
 def _need_all_rows(staged: Path, rows_of: Callable[[Path], int], rows: int) -> None:

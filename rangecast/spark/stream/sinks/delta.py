@@ -27,6 +27,7 @@ from rangecast.model.io.durable import sync_file, sync_folder
 from rangecast.model.validation.flags import flag
 from rangecast.spark.columns import arrow_schema, reject_case_variants
 from rangecast.spark.stream.sinks.base import (
+    ID_TYPES,
     Batch,
     Commit,
     Counts,
@@ -326,6 +327,10 @@ def _ids(table: DeltaTable | None) -> str | None:
     if table is None:
         return None
     for field in table.schema().fields:
-        if field.name in ("subscription", "subscriptions"):
-            return "bigint" if '"long"' in field.to_json() else "string"
+        if field.name in ID_TYPES:
+            kind = json.loads(field.to_json())["type"]
+            if field.name == "subscriptions" and isinstance(kind, dict):
+                kind = kind.get("elementType")
+            if kind in ("long", "string"):  # others were kept from the events
+                return "bigint" if kind == "long" else "string"
     return None

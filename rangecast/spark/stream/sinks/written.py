@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from rangecast.errors import UsageError
 from rangecast.spark.columns import arrow_ids, arrow_schema, nullable
@@ -44,6 +44,8 @@ _HELD = 4 * _GROUP
 """Values that wait in all files of one target."""
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """Characters that Spark escapes in the name of a folder; other letters stay."""
+_IDS = (LongType, StringType)
+"""Types of ids of subscriptions; columns of other types are of the events."""
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """Name of a partition's folder for null; readers take this text for null too."""
 _MAX_PARTITIONS = 1_000
@@ -363,18 +365,21 @@ class _File:
 def _as_written(rows: pa.RecordBatch, field: StructField) -> pa.Array:
     """Return a column of the answers, of the type that the sink has."""
     column = rows.column(field.name)
-    if field.name == "subscription":
-        return column.cast(arrow_ids(field.dataType))
-    if isinstance(field.dataType, ArrayType) and field.name == "subscriptions":
-        return column.cast(pa.list_(arrow_ids(field.dataType.elementType)))
-    if "timestamp" in field.dataType.simpleString():  # Spark gives it the zone of the session
+    kind = field.dataType
+    if field.name == "subscription" and isinstance(kind, _IDS):
+        return column.cast(arrow_ids(kind))
+    item = kind.elementType if isinstance(kind, ArrayType) else None
+    if field.name == "subscriptions" and isinstance(item, _IDS):
+        return column.cast(pa.list_(arrow_ids(item)))
+    if "timestamp" in kind.simpleString():  # Spark gives it the zone of the session
         return column.cast(arrow_schema(StructType([field])).field(0).type)
     return column.cast(nullable(column.type)) if pa.types.is_nested(column.type) else column
 
 
 def _matches(good: pa.RecordBatch) -> int:
-    if "subscriptions" in good.schema.names:
-        return int(pc.sum(pc.list_value_length(good.column("subscriptions"))).as_py() or 0)
+    place = good.schema.get_field_index("subscriptions")
+    if place >= 0 and pa.types.is_list(good.schema.field(place).type):
+        return int(pc.sum(pc.list_value_length(good.column(place))).as_py() or 0)
     return int(good.num_rows)
 
 
