@@ -3,6 +3,10 @@
 Kernels release the GIL, so threads that call them use several cores. A thread takes one chunk of
 events at a time and keeps its result as one chunk: nothing is concatenated, and threads wait for
 one another only at the end.
+
+Chunks are processed by as many threads at a time as there are cores, whoever started them. If there
+were more, the one that holds the GIL would wait for a core while others, which have a core, wait
+for the GIL: eight threads on two cores would be slower than one.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from rangecast.errors import UsageError, abbreviate
@@ -27,6 +33,11 @@ _PIECE, _TURNS = 8 * LANES, 4
 """A thread takes this many pieces one after the other, if each has at least that many events. So
 one with many matches doesn't keep the other threads waiting; and the memory of smaller results is
 used again for the next ones, while large arrays go back to the system, page by page."""
+
+
+_MAX_WAIT = 0.05
+"""Seconds after which a thread goes on without a turn: turns save time, nothing depends on them."""
+_turns = SimpleQueue[int]()
 
 
 def usable_cores() -> int:
@@ -58,6 +69,31 @@ def pieces_of(events: int, threads: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, max(1, events), max(1, size))]
 
 
+def _make_turns() -> None:
+    """Make one turn per core, also for a process whose parent had them taken when it forked."""
+    global _turns
+    _turns = SimpleQueue()
+    for core in range(usable_cores()):
+        _turns.put(core)
+
+
+_make_turns()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_make_turns)
+
+
+def in_turn(work: Callable[[Piece], Result], piece: Piece) -> Result:
+    """Apply `work` to a piece while hardly more threads than cores do so."""
+    turns, turn = _turns, None
+    try:
+        with suppress(Empty):
+            turn = turns.get(timeout=_MAX_WAIT)
+        return work(piece)
+    finally:
+        if turn is not None:
+            turns.put(turn)
+
+
 def side_by_side(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], threads: int
 ) -> list[Result]:
@@ -68,7 +104,7 @@ def side_by_side(
     def take() -> None:
         try:
             for index in waiting:
-                results[index] = work(pieces[index])
+                results[index] = in_turn(work, pieces[index])
         finally:  # after an error, no thread begins another piece
             for _ in waiting:
                 pass

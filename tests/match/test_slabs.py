@@ -10,7 +10,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import SLABS
 from rangecast.match.scan import Scan
-from rangecast.match.slabs import maps
+from rangecast.match.slabs import index, maps
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.slabs.layout import FIRST_BLOCK, SLOT
 from rangecast.model.boxes import Boxes
@@ -255,3 +255,37 @@ def test_events_of_another_space_are_rejected():
         slabs.match(np.zeros((3, 5)))
     with pytest.raises(UsageError, match="shape"):
         slabs.match_one(np.zeros(5))
+
+
+def test_a_batch_has_room_for_more_matches_than_the_one_before(monkeypatch):
+    """The room is that of the last batch; events with more matches are searched again."""
+    monkeypatch.setattr(index, "_SPARE", 16)
+    n = 3_000
+    lo = np.zeros((n, 2))
+    lo[: n - 5, 0] = 5.0
+    slabs = Slabs(Boxes.of(lo, np.full((n, 2), 10.0)))
+    few, many = np.full((600, 2), 1.0), np.full((600, 2), 7.0)
+    for points, matches in ((few, 5), (many, n), (few, 5)):
+        found = slabs.match(points)
+        assert np.diff(found.offsets).tolist() == [matches] * 600
+        assert [*map(len, map(set, np.split(found.rows, found.offsets[1:-1])))] == [matches] * 600
+    mixed = np.concatenate([few[:40], many[:40]])
+    assert np.diff(slabs.match(mixed).offsets).tolist() == [5] * 40 + [n] * 40
+
+
+def test_searches_of_other_sizes_share_the_room_of_a_thread():
+    dice = np.random.default_rng(3)
+    sets = []
+    for d in (1, 5, 2):
+        lo = dice.random((500, d))
+        sets.append(Boxes.of(lo, lo + dice.random((500, d))))
+    for _ in range(2):
+        for boxes in sets:
+            slabs, scan = Slabs(boxes), Scan(boxes)
+            for events in (40, 2_000, 700):
+                points = 1.5 * dice.random((events, boxes.dimensions))
+                ours, right = slabs.match(points), scan.match(points)
+                assert ours.offsets.tolist() == right.offsets.tolist()
+                for e in range(events):
+                    mine, his = ours.offsets[e : e + 2], right.offsets[e : e + 2]
+                    assert set(ours.rows[slice(*mine)]) == set(right.rows[slice(*his)])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import queue
+import threading
+
 import numpy as np
 import pytest
 
@@ -109,3 +113,52 @@ def test_after_an_error_no_other_piece_is_begun():
     assert len(begun) < 1000
     assert side_by_side(str, range(5), 3) == ["0", "1", "2", "3", "4"]
     assert side_by_side(str, [], 3) == []
+
+
+def test_hardly_more_threads_than_cores_work_at_a_time(monkeypatch):
+    monkeypatch.setattr(threads_module, "_MAX_WAIT", 60)
+    lock, inside, seen = threading.Lock(), [0], []
+    others = threading.Barrier(usable_cores())
+
+    def work(_):
+        with lock:
+            inside[0] += 1
+            seen.append(inside[0])
+        others.wait()  # as many as there are cores come here together
+        with lock:
+            inside[0] -= 1
+
+    tasks = [
+        threading.Thread(target=threads_module.in_turn, args=(work, None))
+        for _ in range(4 * usable_cores())
+    ]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join()
+    assert len(seen) == len(tasks)
+    assert max(seen) == usable_cores()
+
+
+def test_a_turn_that_never_comes_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(threads_module, "_MAX_WAIT", 0.001)
+    monkeypatch.setattr(threads_module, "_turns", queue.SimpleQueue())
+    assert threads_module.in_turn(len, "abc") == 3
+    assert threads_module._turns.empty()
+
+
+def test_an_error_gives_its_turn_back():
+    for _ in range(3 * usable_cores()):
+        with pytest.raises(ZeroDivisionError):
+            threads_module.in_turn(lambda _: 1 // 0, None)
+    assert threads_module._turns.qsize() == usable_cores()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_all_turns():
+    turn = threads_module._turns.get()
+    child = os.fork()
+    if child == 0:
+        os._exit(threads_module._turns.qsize() != usable_cores())
+    threads_module._turns.put(turn)
+    assert os.waitpid(child, 0)[1] == 0

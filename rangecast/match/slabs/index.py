@@ -37,7 +37,7 @@ from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.lanes import TABLE_ROWS, tabulate
-from rangecast.match.result import BUFFER, MatchRows, collect, stream
+from rangecast.match.result import BUFFER, MatchRows, Work, collect, stream
 from rangecast.match.single_event import ALONE, NO_ROWS, SingleEvent, single_event
 from rangecast.match.slabs.boxes import places_of, read_boxes
 from rangecast.match.slabs.lanes import (
@@ -62,6 +62,8 @@ _OFTEN = 16
 """Boxes that are read one by one, each by a scan, before they are put in order."""
 _SMALL_BATCH = 32
 """Batches of up to this many events are searched one event at a time."""
+_SPARE = 1 << 16
+"""Records that there is room for beyond those expected, as a search rejects what may not fit."""
 
 
 class Slabs:
@@ -79,6 +81,8 @@ class Slabs:
         self._by_owner: BoxesByOwner | None = None
         """Once some subscriptions have died, or boxes were read one by one."""
         self._single_reads = 0
+        self.records_per_event = np.inf
+        """Records of the last events that were searched together, the room to expect for more."""
         self._alone: list[SingleEvent] = []
         """For single events, once there was one."""
 
@@ -120,7 +124,8 @@ class Slabs:
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
         batch = _Batch(self, points)
-        return collect(batch, len(points), batch.guess())
+        expected = batch.guess()
+        return batch.matches if batch.is_done else collect(batch, len(points), expected)
 
     def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
@@ -150,7 +155,7 @@ class _Batch:
     """
 
     def __init__(self, slabs: Slabs, points: F64):
-        self.layout = slabs.layout
+        self.slabs, self.layout = slabs, slabs.layout
         self.boxes = int(slabs.layout.arrays.blocks[-1])
         self.points = as_points(points, slabs.dimensions)
         self.each = len(points) <= _SMALL_BATCH
@@ -159,14 +164,31 @@ class _Batch:
             tables = max(1, len(slabs.mentioned))
             fit = _TABLE_BYTES // (tables * TABLE_ROWS * LANES // 8)
             self.chunks = max(1, min(fit, _CHUNKS, -(-len(points) // LANES)))
-            self.scratch = room_for(slabs.dimensions, self.chunks)
-            records = max(_ROWS, self.boxes)
-            self.keys, self.masks = np.empty(records, np.int64), np.empty(records, np.uint64)
+            self.max_records = max(_ROWS, self.boxes)
+            together = min(len(points), self.chunks * LANES)
+            self.make_room(1.5 * slabs.records_per_event * together + _SPARE)
         self.take = LANES
         self.first = self.last = 0
         self.offsets = np.zeros(1, np.int64)
         self.rows = np.empty(0, np.int32)
         self.visited = self.tested = 0
+
+    def make_room(self, records: float) -> None:
+        """Make room for the records of a search."""
+        size = int(min(records, self.max_records))
+        self.keys, self.masks = np.empty(size, np.int64), np.empty(size, np.uint64)
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all events have been searched, all of them together."""
+        return self.last - self.first == len(self.points)
+
+    @property
+    def matches(self) -> MatchRows:
+        """Return the matches of all events, which are done."""
+        rows = self.rows[: self.offsets[-1]]
+        work = Work(self.visited, self.tested)
+        return MatchRows(self.offsets, rows if len(rows) == len(self.rows) else rows.copy(), work)
 
     def guess(self) -> int:
         """Search for the first events, and guess how many matches all of them have."""
@@ -225,16 +247,16 @@ class _Batch:
 
     def search_lanes(self, points: F64, codes: Any) -> int:
         """Search for the events together, fewer if their matches don't fit; return how many."""
-        done = len(points)
+        done, scratch = len(points), room_for(self.slabs.dimensions, self.chunks)
         while True:
             chunks = -(-done // LANES)
-            tabulate(codes[:done], self.mentioned, chunks, self.scratch.arrays.table)
+            tabulate(codes[:done], self.mentioned, chunks, scratch.arrays.table)
             hits, visited, tested = search_batch(
                 self.layout.table,
                 points[:done],
                 codes[:done],
                 chunks,
-                self.scratch.table,
+                scratch.table,
                 self.keys,
                 self.masks,
             )
@@ -242,7 +264,11 @@ class _Batch:
             self.tested += tested
             if hits >= 0:
                 break
-            done = max(1, done // 4)
+            if len(self.keys) < self.max_records:  # these events have more than the last ones had
+                self.make_room(np.inf)
+            else:
+                done = max(1, done // 4)
+        self.slabs.records_per_event = hits / done
         keys, masks = self.keys[:hits], self.masks[:hits]
         self.offsets = np.empty(done + 1, np.int64)
         count_by_event(keys, masks, self.offsets)

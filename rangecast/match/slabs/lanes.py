@@ -12,6 +12,7 @@ after it. In the end the records are sorted by event.
 
 from __future__ import annotations
 
+from threading import local
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +62,22 @@ class Scratch(NamedTuple):
     """(BLOCK + 4,) boxes of a block that some event may lie in."""
 
 
+_kept = local()
+"""The scratch that a thread used last: making it takes as long as searching for a few events."""
+
+
 def room_for(d: int, chunks: int) -> Bundle[Scratch]:
-    """Return room to search for this many chunks of LANES events with d attributes."""
+    """Return room to search for this many chunks of LANES events with d attributes.
+
+    It is the thread's own, until its next search.
+    """
+    kept: tuple[int, int, Bundle[Scratch]] | None = getattr(_kept, "scratch", None)
+    if kept is None or kept[0] < d or kept[1] < chunks:
+        kept = _kept.scratch = d, chunks, _new_room(d, chunks)
+    return kept[2]
+
+
+def _new_room(d: int, chunks: int) -> Bundle[Scratch]:
     scratch = Scratch(
         aligned_words(d * chunks * TABLE_ROWS),
         aligned_words(chunks * BLOCK),
