@@ -68,7 +68,7 @@ def _proofs(report: MatchReport) -> Html | None:
     rows = [
         (
             proof.name,
-            "✓ right" if proof.holds else "✗ wrong",
+            "✓ correct" if proof.holds else "✗ incorrect",
             *(f"{count:,}" for count in proof[1:-1]),
         )
         for proof in report.proofs
@@ -77,7 +77,7 @@ def _proofs(report: MatchReport) -> Html | None:
         "Is it correct?",
         "The local engine answered every event again, and the set of subscriptions of each event "
         "was compared with the one that was written, id by id"
-        + ("; ranks place by place, by sorting all matches." if report.best else "."),
+        + ("; ranks one by one, by sorting all matches." if report.best else "."),
         table(headings, rows, numbers="events,matches,missing,extra,twice,other"),
     )
 

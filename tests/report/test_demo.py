@@ -138,7 +138,7 @@ def test_ranks_that_are_damaged_are_found(out):
 
 def test_the_page_tells_of_the_run(out):
     page = (out / "report.html").read_text(encoding="utf-8")
-    for text in (f"{EVENTS:,} quotes", "✓ right", "version 2", "Hot regions", "Index", "screen-"):
+    for text in (f"{EVENTS:,} quotes", "✓ correct", "version 2", "Hot regions", "Index", "screen-"):
         assert text in page
     assert "✗" not in page
     assert "The best of each event" in page

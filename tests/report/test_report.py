@@ -120,7 +120,7 @@ def test_the_numbers_are_on_the_page():
         "54.3 an event",
         "2 of 5 (40%) had none",
         "version 2",
-        "✓ right",
+        "✓ correct",
         "2026-01-30 16:00",
         "most in b, 100%",
         "50/s",
@@ -129,7 +129,7 @@ def test_the_numbers_are_on_the_page():
         assert text in said, text
     wrong = whole(proofs=[Proof("batch", 6, 326, 1, 0, 0, 0, False)])
     said = "".join(Elements(match_page(wrong)).text)
-    assert "✗ wrong" in said
+    assert "✗ incorrect" in said
     assert "Wrong" in said
 
 

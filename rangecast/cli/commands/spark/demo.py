@@ -347,12 +347,12 @@ class _Demo:
             shown.print(table)
         unwanted = int((counted.per_event == 0).sum())
         answered = int((counted.per_subscription > 0).sum())
-        right = "correct" if all(proof.holds for proof in self.proofs) else "INCORRECT, see above"
+        verdict = "correct" if all(proof.holds for proof in self.proofs) else "incorrect, see above"
         matches = int(counted.per_event.sum())
         shown.print(
             f"{self.events:,} quotes, {matches:,} matches; {unwanted:,} quotes matched "
             f"nothing; {answered:,} of {self.subscriptions:,} searches had matches.\n"
-            f"Batch, stream and ranks, compared with the local engine: {right}.\n"
+            f"Batch, stream and ranks, compared with the local engine: {verdict}.\n"
             f"Look at: {self.output / _PAGE}\n"
             f"Results: {self.output / 'batch.parquet'}, {self.output / 'stream'}, {self.best}",
             markup=False,

@@ -77,7 +77,7 @@ def verify_ranks(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tupl
     missing, extra = len(places) - len(both), len(known) - len(both) + beyond
     twice, wrong = len(events_written) - len(known), int(other.sum())
     holds, ranks = not (missing or extra or twice or wrong), len(events_written) + beyond
-    verdict = f"{result}: {'right' if holds else 'WRONG'}: {events:,} events, {ranks:,} ranks"
+    verdict = f"{result}: {'correct' if holds else 'incorrect'}: {events:,} events, {ranks:,} ranks"
     return Proof("Rank", events, ranks, missing, extra, twice, wrong, holds), verdict
 
 
