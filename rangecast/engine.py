@@ -36,13 +36,7 @@ from rangecast.model.explain import Explanation, explain_match, nearest_misses
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
-from rangecast.model.threads import (
-    Threads,
-    in_turn,
-    number_of_threads,
-    pieces_of,
-    side_by_side,
-)
+from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.rank.live import Query, best_live, best_on_device, best_one_live
@@ -397,11 +391,7 @@ class Engine(LiveSet):
     def _best(self, view: View, query: Query) -> Best:
         if self._on_device is not None:
             return best_on_device(view, query, self._on_device)
-
-        def best(query: Query) -> Best:
-            return best_live(view, query, self.rank_index, self.space)
-
-        return best(query) if len(query.lo) == 1 else in_turn(best, query)
+        return best_live(view, query, self.rank_index, self.space)
 
     # ---- explaining
 

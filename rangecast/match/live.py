@@ -43,6 +43,7 @@ from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.shapes.verification.candidates import verify_one
 from rangecast.model.space import Space
 from rangecast.model.text.single_text import TextReader
+from rangecast.model.threads import in_turn
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
@@ -221,6 +222,10 @@ def _has_got_faster(index: Index, entries: int) -> bool:
 
 def match_live(view: View, points: F64) -> MatchRows:
     """Return the live rows that match each event, (events, d)."""
+    return in_turn(partial(_match_live, view), points, len(points))
+
+
+def _match_live(view: View, points: F64) -> MatchRows:
     if view.is_plain:
         return view.parts[0].index.match(points)
     if view.verifier is None or not view.verifier.has_words:

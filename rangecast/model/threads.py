@@ -6,7 +6,8 @@ one another only at the end.
 
 Chunks are processed by as many threads at a time as there are cores, whoever started them. If there
 were more, the one that holds the GIL would wait for a core while others, which have a core, wait
-for the GIL: eight threads on two cores would be slower than one.
+for the GIL: eight threads on two cores would be slower than one. A few events, which may be on an
+event loop, wait for no turn, and others not much longer than they take.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ one with many matches doesn't keep the other threads waiting; and the memory of 
 used again for the next ones, while large arrays go back to the system, page by page."""
 
 
-_MAX_WAIT = 0.05
-"""Seconds after which a thread goes on without a turn: turns save time, nothing depends on them."""
+_FEW = 64
+"""Events below which a chunk takes no turn."""
+_WAIT, _MAX_WAIT = 1e-5, 0.05
+"""Seconds per event, and in all, after which a thread goes on without a turn: turns save time,
+nothing depends on them."""
 _turns = SimpleQueue[int]()
 
 
@@ -82,12 +86,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_make_turns)
 
 
-def in_turn(work: Callable[[Piece], Result], piece: Piece) -> Result:
-    """Apply `work` to a piece while hardly more threads than cores do so."""
+def in_turn(work: Callable[[Piece], Result], piece: Piece, events: int) -> Result:
+    """Apply `work` to a piece of some events while hardly more threads than cores do so."""
+    if events < _FEW:
+        return work(piece)
     turns, turn = _turns, None
     try:
         with suppress(Empty):
-            turn = turns.get(timeout=_MAX_WAIT)
+            turn = turns.get(timeout=min(_MAX_WAIT, _WAIT * events))
         return work(piece)
     finally:
         if turn is not None:
@@ -104,7 +110,7 @@ def side_by_side(
     def take() -> None:
         try:
             for index in waiting:
-                results[index] = in_turn(work, pieces[index])
+                results[index] = work(pieces[index])
         finally:  # after an error, no thread begins another piece
             for _ in waiting:
                 pass

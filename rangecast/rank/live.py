@@ -10,7 +10,7 @@ rows of the others must reach, so that of small parts hardly anything is looked 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from rangecast.model.boxes import frozen
 from rangecast.model.sets.live_view import IndexPart, LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
+from rangecast.model.threads import in_turn
 from rangecast.rank.choose import Index, best_near, best_spans
 from rangecast.rank.device import NOT_ON_A_DEVICE, best_of
 from rangecast.rank.liveness import Liveness
@@ -368,6 +369,11 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
 
     index   name of the index of a part
     """
+    best = partial(_best_live, view, index=index, space=space)
+    return in_turn(best, query, len(query.lo))
+
+
+def _best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:
     rows, combine, ranked = view.rows, query.combine, _Ranked.of(view)
     room, work = min(query.k, view.count), Work()
     best = Best(*new_best(len(query.lo), 0 if view.parts else room))

@@ -14,6 +14,9 @@ from rangecast.errors import RangecastError
 from rangecast.model import threads as threads_module
 from rangecast.model.threads import number_of_threads, pieces_of, side_by_side, usable_cores
 
+MANY = 1 << 40
+"""Events that wait for their turn as long as a chunk waits at most."""
+
 
 def crowd(n=1500):
     """Boxes of which some hold everything, and a set over them that was edited."""
@@ -129,7 +132,7 @@ def test_hardly_more_threads_than_cores_work_at_a_time(monkeypatch):
             inside[0] -= 1
 
     tasks = [
-        threading.Thread(target=threads_module.in_turn, args=(work, None))
+        threading.Thread(target=threads_module.in_turn, args=(work, None, MANY))
         for _ in range(4 * usable_cores())
     ]
     for task in tasks:
@@ -143,14 +146,39 @@ def test_hardly_more_threads_than_cores_work_at_a_time(monkeypatch):
 def test_a_turn_that_never_comes_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(threads_module, "_MAX_WAIT", 0.001)
     monkeypatch.setattr(threads_module, "_turns", queue.SimpleQueue())
-    assert threads_module.in_turn(len, "abc") == 3
+    assert threads_module.in_turn(len, "abc", MANY) == 3
     assert threads_module._turns.empty()
+
+
+class _NoTurns:
+    """Turns that all belong to others."""
+
+    def get(self, **_):
+        raise AssertionError("waits for a turn")
+
+
+def test_small_batches_wait_for_no_turn(monkeypatch):
+    """They may be on an event loop, and take less time than a thread waits for its turn."""
+    engine = Engine(Space([Number("a")]))
+    engine.subscribe_many({"id": [*range(1000)], "a_lo": [0.0] * 1000, "score": [*range(1000)]})
+    few, many = ([{"a": 1.0}] * events for events in (threads_module._FEW - 1, threads_module._FEW))
+    expected, best = engine.match_many(few), engine.rank_many(few, 3)
+    monkeypatch.setattr(threads_module, "_turns", _NoTurns())
+    assert engine.match_each(few) == list(expected)
+    assert list(engine.match_many(few)) == list(expected)
+    assert list(engine.match_many(few, threads="auto")) == list(expected)
+    assert list(engine.match_points(np.ones((len(few), 1)))) == list(expected)
+    assert list(engine.rank_many(few, 3)) == list(best)
+    assert engine.rank({"a": 1.0}, 3) == best[0]
+    for call in (engine.match_each, engine.match_many, engine.rank_many):
+        with pytest.raises(AssertionError, match="turn"):
+            call(many)
 
 
 def test_an_error_gives_its_turn_back():
     for _ in range(3 * usable_cores()):
         with pytest.raises(ZeroDivisionError):
-            threads_module.in_turn(lambda _: 1 // 0, None)
+            threads_module.in_turn(lambda _: 1 // 0, None, MANY)
     assert threads_module._turns.qsize() == usable_cores()
 
 
