@@ -431,8 +431,10 @@ def _prepared(
         structure = _settled(ranking)
         if not isinstance(structure, Slabs):
             return None
-        indexes.append(structure)
-        calls.append(structure.single_event(ranked.liveness(ranking, view.edit), ranked.arrival))
+        if ranking.rows:  # a rebuild may have left none, so that there is no arrival to read
+            indexes.append(structure)
+            live = ranked.liveness(ranking, view.edit)
+            calls.append(structure.single_event(live, ranked.arrival))
     if len(ranked.recent):
         recent = view.rows.bounds.table, ranked.recent, ranked.arrival
         how = False, number_of("sum"), NO_TOLERANCES, view.rows.scores[:, None]

@@ -260,6 +260,24 @@ def test_prepared_calls_keep_the_index_that_they_read():
     assert engine.rank({"a0": 0.6, "a1": 0.6}, 5) == before
 
 
+@pytest.mark.conformance
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_prepared_calls_leave_out_a_part_without_rows(dimensions):
+    """There, the first row has no arrival: the calls would read beyond the array."""
+    engine = Engine(Space([Number(f"a{j}") for j in range(dimensions)]), rank_index="slabs")
+    lo = np.zeros((3_000, dimensions))
+    engine.subscribe_many(Boxes.of(lo, lo + 1))
+    engine.unsubscribe_many(range(3_000))
+    engine.wait_for_rebuild()
+    event = {f"a{j}": 0.5 for j in range(dimensions)}
+    assert (engine._view.count, len(engine._view.parts)) == (0, 1)
+    assert engine.rank(event, 5) == engine.rank_many([event], 5)[0] == []
+    assert engine._view.ranked[0].single_event[0].calls == ()
+    engine.subscribe(1, "a0 < 0.7", score=3)
+    engine.subscribe_many(Boxes.of(lo[:600], lo[:600] + 1, ids=np.arange(10, 610)))
+    assert engine.rank(event, 2) == engine.rank_many([event], 2)[0] == [(1, 3.0), (10, 0.0)]
+
+
 def test_threads_that_build_the_index_of_a_part_at_the_same_time_share_it(monkeypatch):
     engine = Engine(plane(), rank_index="slabs")
     engine.subscribe_many(Boxes.of(np.zeros((1_000, D)), np.ones((1_000, D))))
