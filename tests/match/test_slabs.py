@@ -10,7 +10,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import SLABS
 from rangecast.match.scan import Scan
-from rangecast.match.slabs import index, maps
+from rangecast.match.slabs import index, lanes, maps
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.slabs.layout import FIRST_BLOCK, SLOT
 from rangecast.model.boxes import Boxes
@@ -289,3 +289,35 @@ def test_searches_of_other_sizes_share_the_room_of_a_thread():
                 for e in range(events):
                     mine, his = ours.offsets[e : e + 2], right.offsets[e : e + 2]
                     assert set(ours.rows[slice(*mine)]) == set(right.rows[slice(*his)])
+
+
+def test_a_search_within_a_search_has_room_of_its_own(monkeypatch):
+    """A signal handler or a finalizer may match a batch while the thread searches another one."""
+    dice = np.random.default_rng(5)
+    outer, inner = (Boxes.of(lo := dice.random((500, d)), lo + 0.4) for d in (3, 2))
+    points, others = dice.random((700, 3)), dice.random((900, 2))
+    searched, nested = Slabs(outer), Slabs(inner)
+    expected, tabulate, found = Scan(outer).match(points), index.tabulate, []
+
+    def tabulated(*arguments):
+        tabulate(*arguments)
+        if not found:
+            found.append(None)
+            found.append(nested.match(others))
+
+    monkeypatch.setattr(index, "tabulate", tabulated)
+    result = searched.match(points)
+    assert result.offsets.tolist() == expected.offsets.tolist()
+    for e in range(len(points)):
+        assert sorted(result.of(e)) == expected.of(e).tolist()
+    assert found[1].offsets.tolist() == Scan(inner).match(others).offsets.tolist()
+
+
+def test_a_thread_keeps_no_room_for_many_attributes():
+    lo = np.random.default_rng(6).random((100, 300))
+    Slabs(Boxes.of(lo, lo + 1)).match(lo)
+    assert "room" not in vars(lanes._kept)
+    Slabs(Boxes.of(lo[:, :2], lo[:, :2] + 1)).match(lo[:, :2])
+    kept = lanes._kept.room
+    Slabs(Boxes.of(lo[:, :1], lo[:, :1] + 1)).match(lo[:, :1])
+    assert lanes._kept.room is kept

@@ -42,9 +42,10 @@ from rangecast.match.single_event import ALONE, NO_ROWS, SingleEvent, single_eve
 from rangecast.match.slabs.boxes import places_of, read_boxes
 from rangecast.match.slabs.lanes import (
     count_by_event,
-    room_for,
+    keep_room,
     search_batch,
     sort_by_event,
+    take_room,
 )
 from rangecast.match.slabs.layout import BoxesByOwner, by_owner, dead_with, lay_out
 from rangecast.match.slabs.maps import Maps, maps_of
@@ -247,7 +248,8 @@ class _Batch:
 
     def search_lanes(self, points: F64, codes: Any) -> int:
         """Search for the events together, fewer if their matches don't fit; return how many."""
-        done, scratch = len(points), room_for(self.slabs.dimensions, self.chunks)
+        done, room = len(points), take_room(self.slabs.dimensions, self.chunks)
+        scratch = room.scratch
         while True:
             chunks = -(-done // LANES)
             tabulate(codes[:done], self.mentioned, chunks, scratch.arrays.table)
@@ -268,6 +270,7 @@ class _Batch:
                 self.make_room(np.inf)
             else:
                 done = max(1, done // 4)
+        keep_room(room)
         self.slabs.records_per_event = hits / done
         keys, masks = self.keys[:hits], self.masks[:hits]
         self.offsets = np.empty(done + 1, np.int64)

@@ -62,19 +62,32 @@ class Scratch(NamedTuple):
     """(BLOCK + 4,) boxes of a block that some event may lie in."""
 
 
+class SearchRoom(NamedTuple):
+    """Room to search for this many chunks of LANES events with d attributes."""
+
+    d: int
+    chunks: int
+    scratch: Bundle[Scratch]
+
+
 _kept = local()
-"""The scratch that a thread used last: making it takes as long as searching for a few events."""
+"""The room that a thread used last: making it takes as long as searching for a few events."""
+_MAX_KEPT = 1 << 22
+"""Bytes of room that a thread keeps at most: room for thousands of attributes is freed."""
 
 
-def room_for(d: int, chunks: int) -> Bundle[Scratch]:
-    """Return room to search for this many chunks of LANES events with d attributes.
+def take_room(d: int, chunks: int) -> SearchRoom:
+    """Return room for a search, which no other search has until `keep_room`."""
+    room: SearchRoom | None = vars(_kept).pop("room", None)
+    if room is None or room.d < d or room.chunks < chunks:
+        return SearchRoom(d, chunks, _new_room(d, chunks))
+    return room
 
-    It is the thread's own, until its next search.
-    """
-    kept: tuple[int, int, Bundle[Scratch]] | None = getattr(_kept, "scratch", None)
-    if kept is None or kept[0] < d or kept[1] < chunks:
-        kept = _kept.scratch = d, chunks, _new_room(d, chunks)
-    return kept[2]
+
+def keep_room(room: SearchRoom) -> None:
+    """Keep the room of a search for the next one of this thread."""
+    if room.scratch.memory <= _MAX_KEPT:
+        _kept.room = room
 
 
 def _new_room(d: int, chunks: int) -> Bundle[Scratch]:
