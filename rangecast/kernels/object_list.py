@@ -13,7 +13,6 @@ address of all of them, or 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,6 @@ _AHEAD = 16
 
 
 _integers: list[AnyArray] = []
-_lock = Lock()
 
 
 def integer_objects() -> AnyArray:
@@ -45,10 +43,10 @@ def integer_objects() -> AnyArray:
 
     Kernels read them by address, so that a caller must hold the array.
     """
-    with _lock:
-        if not _integers:
-            _integers.append(np.arange(_INTEGERS).astype(object))
-        return _integers[0]
+    if not _integers:  # a lock could be held by another thread when the process forks
+        _integers.append(np.arange(_INTEGERS).astype(object))
+        del _integers[1:]  # of threads that make them at the same time, all share the first one's
+    return _integers[0]
 
 
 class _Listed(types.Type):  # type: ignore[misc]

@@ -1,7 +1,9 @@
 """Ids of an answer, by arrival: whatever the order in which rows are found, edited or not."""
 
 import gc
+import os
 import random
+import signal
 import sys
 import threading
 import weakref
@@ -156,6 +158,34 @@ def test_threads_that_need_the_objects_of_integers_at_once_share_them(monkeypatc
     for thread in threads:
         thread.join()
     assert len({array.ctypes.data for array in arrays}) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_may_fork_while_a_thread_makes_the_objects_of_integers(monkeypatch):
+    begun, end = threading.Event(), threading.Event()
+
+    class Slow:
+        """NumPy in another thread, which hasn't finished."""
+
+        @staticmethod
+        def arange(count):
+            begun.set()
+            end.wait()
+            return np.arange(count)
+
+    monkeypatch.setattr(object_list, "_integers", [])
+    monkeypatch.setattr(object_list, "np", Slow)
+    thread = threading.Thread(target=object_list.integer_objects)
+    thread.start()
+    begun.wait()
+    monkeypatch.setattr(object_list, "np", np)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends the child if it waits for the thread, which it doesn't have
+        os._exit(object_list.integer_objects()[7] != 7)
+    end.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_set_keeps_the_objects_of_integers_that_its_kernels_read(monkeypatch):
