@@ -278,7 +278,7 @@ def match_on_device(view: View, held: DeviceSet, points: F64) -> tuple[MatchRows
 
 def count_on_device(view: View, held: DeviceSet, points: F64) -> I64:
     """Count the live rows that match each event; enumerate them where they must be verified."""
-    if view.verifier is not None:
+    if view.has_words:
         counts = [np.diff(piece.offsets) for piece in match_on_device(view, held, points)]
         return np.concatenate(counts)
     with held.lock:

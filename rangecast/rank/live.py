@@ -390,7 +390,7 @@ def _best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space:
     is_long = len(recent) * len(query.lo) > _INDEXED
     if is_long:
         is_long = _comparisons(rows.scores[recent], query, best) > _INDEXED
-    if is_long or view.verifier is not None:
+    if is_long or view.has_words:
         if combine not in ranked.recent_parts:
             newest = ranked_part(rows, recent.astype(np.int32), space, index, combine)
             ranked.recent_parts[combine] = newest
@@ -423,7 +423,7 @@ def _prepared(
     view: LiveView[Any, RankedPart], ranked: _Ranked, index: str, space: Space
 ) -> _Prepared | None:
     """Return the calls that rank one event; `None` if the set has another index than `Slabs`."""
-    if view.verifier is not None:
+    if view.has_words:
         return None
     calls, indexes = list[Call](), list[Slabs]()
     for part in view.parts:

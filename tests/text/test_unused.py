@@ -7,6 +7,7 @@ import pytest
 
 from rangecast import Engine, Number, Point, Space, Text
 from rangecast.match.choose import choose
+from rangecast.match.counting import live as counting
 from rangecast.match.live import match_live
 from rangecast.model.attributes.text_store import TEXTS
 
@@ -51,6 +52,49 @@ def test_bytes_and_work_are_those_of_the_space_without_it(plain, unused):
 def test_the_structure_is_that_of_the_space_without_it(count):
     chosen = [choose(engine_of(*more, count=count).boxes()) for more in ((), (Text("title"),))]
     assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize("unused", [Text("title"), Point("place")], ids=["text", "place"])
+def test_new_rows_are_ranked_without_an_index_of_their_own(unused):
+    """One by one, as in the space without it; once a condition is verified, by an index."""
+    engine, other = engine_of(unused), engine_of()
+    is_text = isinstance(unused, Text)
+    condition = "title contains 'bike'" if is_text else "within(place, circle(4, 4, 2))"
+    for one in (engine, other):
+        one.rescore(7, 3)
+        for new in range(100):
+            one.subscribe(COUNT + new, f"a > {5 * new}", score=new % 9)
+    points = points_of(engine)
+    events = [{"a": a, "b": b} for a, b, *_ in points[:20].tolist()]
+    for relaxed in (False, True):
+        expected = other.rank_many(events, 5, relaxed=relaxed)
+        assert list(engine.rank_many(events, 5, relaxed=relaxed)) == list(expected)
+        assert [engine.rank(event, 5, relaxed=relaxed) for event in events] == list(expected)
+    ranked = engine._view.ranked[0]
+    assert not ranked.recent_parts
+    assert len(ranked.single_event[0].calls) == 2
+    engine.subscribe(-1, condition, score=100)
+    matching = {"title": "a bike"} if is_text else {"x": 4, "y": 4}
+    assert engine.rank({"a": 1, "b": 1, **matching}, 1) == [(-1, 100.0)]
+    assert engine.rank({"a": 1, "b": 1}, 3) == other.rank({"a": 1, "b": 1}, 3)
+    assert engine._view.ranked[0].recent_parts
+
+
+@pytest.mark.parametrize("unused", [Text("title"), Point("place")], ids=["text", "place"])
+def test_events_are_counted_without_their_matches(plain, unused, monkeypatch):
+    engine = engine_of(unused)
+    is_text = isinstance(unused, Text)
+    condition = "title contains 'bike'" if is_text else "within(place, circle(4, 4, 2))"
+    expected = plain.count_points(points_of(plain, 100)).tolist()
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "match_live", None)
+        assert engine.count_points(points_of(engine, 100)).tolist() == expected
+        engine.unsubscribe(3)
+        engine.subscribe(3, "a > 2000")
+        assert engine.count({"a": 3000, "b": 1}) == 1
+    engine.subscribe(-1, condition)
+    event = {"a": 3000, "b": 1, **({"title": "a bike"} if is_text else {"x": 4, "y": 4})}
+    assert [engine.count(event), engine.count({"a": 3000, "b": 1})] == [2, 1]
 
 
 def test_texts_of_events_are_stored_once_a_condition_reads_them(plain):

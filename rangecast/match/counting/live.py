@@ -36,7 +36,7 @@ def count_live(view: View, points: F64, space: Space) -> I64:
 
     Where places or texts have to be verified, the rows are enumerated.
     """
-    if view.verifier is not None:
+    if view.has_words:
         return np.diff(match_live(view, points).offsets)
     counts = np.zeros(len(points), np.int64)
     for part in view.parts:

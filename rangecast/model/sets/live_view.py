@@ -111,9 +111,7 @@ class LiveView(Generic[MatchIndex, RankPart]):
     def __post_init__(self) -> None:
         parts = self.parts
         alone = len(parts) == 1 and parts[0].is_whole and parts[0].end == self.count
-        verifier = self.verifier
-        are_boxes = verifier is None or not verifier.has_words
-        is_plain = alone and not self.dead and are_boxes
+        is_plain = alone and not self.dead and not self.has_words
         object.__setattr__(self, "is_plain", is_plain)
 
     @property
@@ -127,6 +125,11 @@ class LiveView(Generic[MatchIndex, RankPart]):
         if not self.id_lists:
             self.id_lists.append(IdLists(self.rows, self.ascending))
         return self.id_lists[0]
+
+    @property
+    def has_words(self) -> bool:
+        """Return whether rows may have a verified condition; otherwise boxes decide."""
+        return self.verifier is not None and self.verifier.has_words
 
     @property
     def reads_texts(self) -> bool:
