@@ -4,10 +4,10 @@ Kernels release the GIL, so threads that call them use several cores. A thread t
 events at a time and keeps its result as one chunk: nothing is concatenated, and threads wait for
 one another only at the end.
 
-Chunks are processed by as many threads at a time as there are cores, whoever started them. If there
-were more, the one that holds the GIL would wait for a core while others, which have a core, wait
-for the GIL: eight threads on two cores would be slower than one. A few events, which may be on an
-event loop, wait for no turn, and others not much longer than they take.
+Chunks are processed by as many threads at a time as there are cores, in all calls together. If
+there were more, the one that holds the GIL would wait for a core while others, which have a core,
+wait for the GIL: eight threads on two cores would be slower than one. A few events, which may be on
+an event loop, wait for no turn, and others not much longer than they take.
 """
 
 from __future__ import annotations
