@@ -43,7 +43,7 @@ from rangecast.model.io.subset import named_by_row
 from rangecast.model.shapes.nesting import Nesting, with_nested
 from rangecast.model.space import Space
 from rangecast.spark.session import job_name, parallelism
-from rangecast.spark.steps.shards.cut import CurvePartition, cut_space, runs
+from rangecast.spark.steps.curve_partition import CurvePartition, cut_space, runs
 from rangecast.spark.subscriptions.encode import (
     boxes_of_table,
     encode,

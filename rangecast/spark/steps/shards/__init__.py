@@ -1,1 +1,4 @@
-"""Sharded sets: cutting, placing and building shards, so that a worker holds only a part."""
+"""Sharded sets: each worker holds only some of the subscriptions.
+
+memory (how many shards) -> placing (which rows go where) -> build -> sharded_set (answers)
+"""

@@ -1,14 +1,14 @@
-"""Space cut into partitions: runs of the Hilbert curve over the most selective attributes.
+"""Space cut into partitions, for covering: runs of the Hilbert curve over selective attributes.
 
-Each of the attributes is cut into cells at quantiles of sampled events; the cells are put on a
-Hilbert curve, and the curve is cut into runs of about equal load. An event lies in exactly one
-partition. A box goes to every partition that it meets, so the partition of an event has all
-boxes that may hold it. A partition that has far more than its share of events, as where most events
-are the same, is split: its events are dealt out among several groups, each of which gets its
+The `AXES` most selective attributes are cut into cells at quantiles of sampled events; the cells
+are put on a Hilbert curve, and the curve is cut into runs of about equal load. An event lies in
+exactly one partition. A box goes to every partition that it meets, so the partition of an event has
+all boxes that may contain it. A partition with far more than its share of events, as where most
+events are equal, is split: its events are dealt out among several groups, each of which gets its
 boxes.
 
-Load is what sampled events cost (each counts 1, and `_MATCH` for each of its matches) and how many
-boxes there are, half and half.
+Half of the load is the cost of sampled events (1 for each, and `_MATCH` for each of its matches),
+half is the number of boxes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from rangecast.model.boxes import Boxes
 
 AXES, BITS = 2, 6
 """Attributes that space is cut by, and bits of each: more of either put a box in more places."""
-MAX_SHARDS = 2048
-"""Partitions at most."""
+MAX_PARTITIONS = 2048
+"""Maximum number of partitions."""
 _RANGES = 64
 _MATCH = 0.1
 _HELPS = 0.8
@@ -180,7 +180,7 @@ def cut_space(
         copies = (boxes * np.diff(cut.first_group)).sum() / max(1, len(sample.lo))
         if wanted > tasks and (heaviest > _HELPS * lightest or copies > _COPIES):
             return best
-        if heaviest <= max_boxes or wanted >= MAX_SHARDS:
+        if heaviest <= max_boxes or wanted >= MAX_PARTITIONS:
             return cut
         wanted, best, lightest = 2 * wanted, cut, heaviest
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from rangecast.model.boxes import Boxes
-from rangecast.spark.steps.shards.cut import MAX_SHARDS, cut_space
+from rangecast.spark.steps.curve_partition import MAX_PARTITIONS, cut_space
 from tests.support import adversarial, strategies
 from tests.support.examples import examples
 
@@ -77,7 +77,7 @@ def test_boxes_that_go_everywhere_dont_make_ever_more_copies():
     lo, hi = boxes.lo.copy(), boxes.hi.copy()
     lo[:600], hi[:600] = -np.inf, np.inf
     cut, groups = check(Boxes.of(lo, hi), events, tasks=8, max_boxes=10.0)
-    assert cut.groups < MAX_SHARDS / 8
+    assert cut.groups < MAX_PARTITIONS / 8
     assert sum(map(len, groups)) < 10 * len(groups)
 
 
