@@ -1,5 +1,8 @@
 """cover: which subscriptions are redundant, one by one?
 
+    edits          coverset (ids) -> live (rows) -> graph (the rules) -> index -> blocks | papers
+    whole sets     batch -> live; or plain, until kernels are compiled
+
 Names load when they are first used; `__init__.pyi` lists them.
 """
 

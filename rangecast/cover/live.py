@@ -1,4 +1,4 @@
-"""A store, an index and the commands between them: rows added and removed by number.
+"""Rows of a covering graph: allocated, added and removed by number; `graph` has the rules.
 
 `CoverSet` gives rows their ids; `batch` does without. Rows and boxes are handed out here, and used
 again once they are free. Arrays are made larger, and the index is arranged again, when a kernel

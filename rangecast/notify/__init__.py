@@ -1,4 +1,9 @@
-"""notify: an object changed: whose top-k list changed, in the fewest messages?
+"""notify: whose top-k lists change when an object changes? Answered in the fewest messages.
+
+    board -> engine (base): line          interests are ranges of one number
+                            boxes         interests are filters over several attributes
+                            upper_bound   two attributes, on one of which filters have upper bounds
+    servers                 a board spread over servers, one zone each
 
 Names load when they are first used; `__init__.pyi` lists them.
 """
