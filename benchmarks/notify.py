@@ -21,7 +21,7 @@ from benchmarks.notify_half import ABOUT as HALF
 from benchmarks.notify_half import upper_bound
 from benchmarks.notify_shapes import ABOUT as SHAPES
 from benchmarks.notify_shapes import shapes
-from experiments.notify.baselines import Told, unicast
+from experiments.notify.baselines import Sent, unicast
 from experiments.notify.painting import board_over
 from experiments.timing import DisagreementError, race, timed
 from rangecast.notify import Board
@@ -78,7 +78,7 @@ def changes_of(data: dict[str, pa.Table]) -> Changes:
 
 
 def engine_of(board: Board) -> Any:
-    """Return the engine, to look into it."""
+    """Return the engine of a board, whose objects and tree are measured."""
     return board.engine
 
 
@@ -90,7 +90,7 @@ def play(make: Callable[[], Board], changes: Changes) -> Callable[[], tuple[Boar
 
 def alone(
     data: dict[str, pa.Table], index: Interests, few: Changes, by_staircase: bool
-) -> Callable[[], Told]:
+) -> Callable[[], Sent]:
     """Make new objects; return what writes to each affected interest alone."""
     objects = engine_of(Board(K, objects=data["objects"])).objects
     slots = np.array([name for name, _ in few], np.int32)

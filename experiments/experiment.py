@@ -1,4 +1,4 @@
-"""What an experiment is: the paper's values as data, rows to measure, and what to show of them.
+"""Experiments: the paper's values as data, rows to measure, and how to show them.
 
 A row is one point of a sweep. What it gives depends on its point and on the seed only, so a run can
 be stopped after any row and continued later, and rows can be measured in any order.
@@ -26,7 +26,7 @@ Values = Mapping[str, Mapping[str, float | None]]
 
 
 class Claim(NamedTuple):
-    """Something that the paper says of a table or figure, held against the rows."""
+    """A claim of the paper about a table or figure, compared with the rows."""
 
     part: str
     says: str
@@ -134,7 +134,7 @@ class Experiment:
     parts: Sequence[str]
     """The tables and figures, as the paper numbers them."""
     about: str
-    """What is measured and how: nothing that a run could contradict."""
+    """The quantities measured, and how: nothing that a run could contradict."""
     points: Callable[[str], Iterable[Point]]
     """The sweep at a size."""
     measure: Callable[..., dict[str, Any]]
@@ -151,7 +151,7 @@ class Experiment:
     """By part: the same values here, and others that belong beside them."""
     claims: Callable[[Results], Iterable[Claim]] = _none
     tables: Callable[[Results], Iterable[Table]] = _none
-    """What else is shown."""
+    """Further tables."""
     panels: Callable[[Results], Sequence[Panel]] = _none
     columns: int = 2
     """Of panels."""

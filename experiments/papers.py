@@ -23,7 +23,7 @@ class Paper(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """What its page is called."""
+        """Title of its page."""
         if not self.number.isdigit():
             return self.title.capitalize()
         return f"Paper {self.number}: {self.title}"

@@ -37,7 +37,7 @@ class RowFile:
                 file.truncate(len(whole) + (1 if whole else 0))
 
     def get(self, experiment: str, seed: int, point: Point) -> dict[str, Any] | None:
-        """Return a row, `None` if it isn't measured yet."""
+        """Return a row, or `None` if it hasn't been measured yet."""
         return self._rows.get(_key(experiment, seed, point))
 
     def add(self, row: dict[str, Any]) -> None:

@@ -121,7 +121,7 @@ def measure(name: str, seed: int, point: Point) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of NumPy's as one of Python's."""
+    """Convert a NumPy scalar to a Python one, for JSON."""
     return value.item()
 
 

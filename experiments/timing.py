@@ -1,4 +1,4 @@
-"""How long works take, turn by turn on the same data; their answers are compared.
+"""Time several works in turn on the same data, and compare their answers.
 
 Seconds are those of a core (`clock`), not of the wall: other work on the machine disturbs them
 less. The rounds alternate between works, and the least counts.
@@ -39,7 +39,7 @@ class Seconds:
 
     @property
     def spread(self) -> float:
-        """How many times the fastest the slowest took."""
+        """Ratio of the slowest run to the fastest."""
         return max(self.runs) / self.least if self.runs else 1.0
 
 

@@ -122,7 +122,7 @@ def measure(
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What a network of this kind rests on."""
+    """Yield the claims that such a network relies on."""
     advertised = results.column("cells advertised per subscription")
     yield Claim(
         PART,

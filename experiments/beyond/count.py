@@ -49,7 +49,7 @@ def measure(seed: int, n: int, events: int, width: str) -> dict[str, Any]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What counting is for."""
+    """Yield the claims for counting."""
     wide = results.where(width="wide")
     gains = [row["match"] / row["count"] for row in wide]
     yield Claim(

@@ -54,7 +54,7 @@ def _mixed(state: np.uint64) -> np.uint64:
 
 @jit
 def box_of(stream: np.uint64, number: int, home: int, distance: U16, topic: U16) -> Any:
-    """Return a subscription of a broker by its number: its places, then its topics."""
+    """Return the first and last place, first and last topic, of a broker's subscription."""
     drawn = _mixed(stream + np.uint64(number))
     place = (home + np.int64(distance[drawn & np.uint64(0xFFFF)])) % SIDE
     first = np.int64(topic[(drawn >> np.uint64(16)) & np.uint64(0xFFFF)])
@@ -90,14 +90,14 @@ def fill(bits: U64, stream: np.uint64, count: int, home: int, distance: U16, top
 def note_kinds(
     kinds: Bool, stream: np.uint64, count: int, home: int, distance: U16, topic: U16
 ) -> None:
-    """Mark which boxes there are: (first place, first topic, further places, further topics)."""
+    """Mark boxes: kinds[further places, further topics, first place, first topic]."""
     for number in range(count):
         x0, x1, y0, y1 = box_of(stream, number, home, distance, topic)
         kinds[x1 - x0, y1 - y0, x0, y0] = True
 
 
 def uncovered(kinds: Bool) -> int:
-    """Return how many of the boxes that there are no other one covers."""
+    """Return how many of the marked boxes no other one covers."""
     covered = np.zeros_like(kinds)
     for wide in range(kinds.shape[0] - 1, -1, -1):
         for high in range(kinds.shape[1] - 1, -1, -1):

@@ -59,7 +59,7 @@ def measure(seed: int, n: int, versions: int, events: int) -> dict[str, Any]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What a multi-version structure is for."""
+    """Yield the claims for a multi-version structure."""
     first, last = results[0], results[-1]
     grown, more = last["us"] / first["us"], last["versions"] / first["versions"]
     yield Claim(

@@ -59,7 +59,7 @@ def measure(seed: int, n: int, events: int, d: int, tolerance: float) -> dict[st
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What an index of its own would have to beat."""
+    """Yield the claims that a separate index would have to beat."""
     gains = [row["scan"] / row["near"] for row in results]
     yield Claim(
         PART,

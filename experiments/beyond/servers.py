@@ -91,7 +91,7 @@ def _same(results: Results) -> bool:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What makes many servers worth having."""
+    """Yield the claims for many servers."""
     yield Claim(
         PART,
         "messages are the same, however many servers there are",

@@ -108,7 +108,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the tables and figures, and its two theorems."""
+    """Yield the paper's claims about the tables and figures, and its two theorems."""
     for part, share in SHARES.items():
         some = _printed(results, share)
         growing = [some.column(name) for name in ("nodes", "comparisons")]

@@ -59,7 +59,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figures."""
+    """Yield the paper's claims about the figures."""
     for attributes in ATTRIBUTES:
         for commands in results.distinct("commands"):
             some = results.where(attributes=attributes, commands=commands)

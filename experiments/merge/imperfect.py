@@ -57,7 +57,7 @@ def measure(
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says."""
+    """Yield the paper's claims."""
     some = [row for row in results if row.get("gap") is not None]
     ranges, traffic = [row["ranges"] for row in some], [row["passed"] for row in some]
     yield Claim(

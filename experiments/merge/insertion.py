@@ -73,7 +73,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of both figures."""
+    """Yield the paper's claims about both figures."""
     cases = [{"d": d, "as": kind} for kind in DISTRIBUTIONS for d in DIMENSIONS]
     times = {"Figure 8": "insertion us", "Figure 9": "covering us"}
     for part, column in times.items():

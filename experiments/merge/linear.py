@@ -1,4 +1,4 @@
-"""What brokers do without an index (paper 004, section 7): loops over all of them, compiled."""
+"""The algorithms of brokers without an index (paper 004, section 7): compiled loops."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _in_blocks(table: Summary, blocks: list[Any]) -> None:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figure."""
+    """Yield the paper's claims about the figure."""
     cases = [{"d": d, "as": kind} for kind in DISTRIBUTIONS for d in DIMENSIONS]
     linear = [growth(results, "linear us", **case) for case in cases]
     tree = [growth(results, "tree us", **case) for case in cases]

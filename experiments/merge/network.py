@@ -97,7 +97,7 @@ def _of_different_sizes(boxes: Boxes, widest: int, seed: int) -> Boxes:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the papers say of their settings."""
+    """Yield the papers' claims about their settings."""
     n = max(results.where(part=PART).column("n"))
     flooding = n * len(ELEVEN)
     for d in DIMENSIONS:

@@ -27,7 +27,7 @@ from rangecast.merge.summary import Summary
 
 PART = "Table 2"
 LOWER = 0.95
-"""What is lower is at most this share: the paper's differ by a tenth and more."""
+"""A value counts as lower if it is at most this share; the paper's differ by a tenth and more."""
 
 
 def points(size: str) -> Iterator[Point]:
@@ -60,7 +60,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the table shows."""
+    """Yield the claims of the table."""
     for kind in DISTRIBUTIONS:
         false = results.column("false", **{"as": kind})
         yield Claim(

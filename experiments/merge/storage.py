@@ -34,7 +34,7 @@ def measure(seed: int, n: int, of: int, d: int, width: int, **kind: str) -> dict
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of both figures."""
+    """Yield the paper's claims about both figures."""
     last = results.where(n=results[-1]["n"])
     shares = {
         (d, kind): last.one("ranges", **{"d": d, "width": 2, "as": kind}) / (d * last[0]["n"])

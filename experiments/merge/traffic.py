@@ -34,7 +34,7 @@ def measure(seed: int, n: int, of: int, d: int) -> dict[str, Any]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figure."""
+    """Yield the paper's claims about the figure."""
     last = results.where(n=results[-1]["n"])
     shares = [(row["covering"] / row["n"], row["subsumption"] / row["n"]) for row in last]
     yield Claim(
@@ -54,7 +54,7 @@ def claims(results: Results) -> Iterator[Claim]:
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """What is sent on."""
+    """Yield the table of forwarded messages."""
     ns = results.distinct("n")
     rows = [
         [f"{what}, {d} attributes", *results.column(what, d=d)]

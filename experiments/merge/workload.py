@@ -1,4 +1,4 @@
-"""What the experiments of paper 004 share: equal boxes in 256 values per attribute, 8 bits."""
+"""Shared parts of the experiments of paper 004: equal boxes, 256 values per attribute, 8 bits."""
 
 from __future__ import annotations
 

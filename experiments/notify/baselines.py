@@ -1,15 +1,15 @@
-"""What one would do without staircases: the approaches that section V of paper 001 compares with.
+"""Approaches without staircases, which section V of paper 001 compares with.
 
     Unicast    the server finds the interests that may be affected, asks for each of them whether
                it is and which object replaces the changed one, and writes to each of them alone;
                `by_staircase`: it knows from the lists of the changed object which are affected
-    CN-Relax   an object goes to all interests that hold its place, which rank for themselves
+    CN-Relax   an object goes to all interests that contain its position, which rank on their own
     Online     a batch one change at a time
     Coalesce   a batch one object at a time, from its first value to its last
 
 Unicast uses the same indexes as ours: the region is bounded by the lists of the changed object.
 How it ranks with an interest, and which object replaces it, is found by asking for the next best
-object of the interest again and again, since the server doesn't keep anybody's list. The last two
+object of the interest repeatedly, since the server keeps no lists. The last two
 are here as `coalesced`; a board does the rest.
 """
 
@@ -40,8 +40,8 @@ class Letters(NamedTuple):
     y: F64
 
 
-class Told(NamedTuple):
-    """What an approach sent: messages by the server, and how often one was received."""
+class Sent(NamedTuple):
+    """Messages that an approach sent: by the server, and how often one was received."""
 
     sent: int
     received: int
@@ -161,7 +161,7 @@ def unicast(
     *,
     by_staircase: bool = False,
     room: int = 0,
-) -> tuple[Told, Letters]:
+) -> tuple[Sent, Letters]:
     """Apply changes and write to each affected interest; keep at most `room` letters, 0: none.
 
     Those for exposed objects are sent but, as in the paper's counts, not counted as received.
@@ -193,16 +193,16 @@ def unicast(
         letters.arrival[:end],
         letters.y[:end],
     )
-    return Told(n, affected, looked_at, int(work[MIN_Y])), kept
+    return Sent(n, affected, looked_at, int(work[MIN_Y])), kept
 
 
-def relaxed(objects: Objects, interests: Interests, slots: I32) -> Told:
-    """Send each change to all interests that hold the place of its object."""
+def relaxed(objects: Objects, interests: Interests, slots: I32) -> Sent:
+    """Send each change to all interests that contain the position of its object."""
     received = 0
     for slot in slots.tolist():
         x = objects.of(slot)[0]
         received += interests.number_within(-np.inf, x, x, np.inf)
-    return Told(len(slots), received)
+    return Sent(len(slots), received)
 
 
 def coalesced(slots: Any, ys: Any) -> tuple[I32, F64]:

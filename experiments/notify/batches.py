@@ -48,7 +48,7 @@ def measure(
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figures."""
+    """Yield the paper's claims about the figures."""
     for part, count in COUNTS.items():
         online, coalesce, batch = (results.column(count, way=way) for way in WAYS)
         first, second = (

@@ -93,7 +93,7 @@ def _base(row: Point) -> float:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of boxes."""
+    """Yield the paper's claims about boxes."""
     growing = results.where(interests=0)
     by_objects = [_exponent(growing.where(k=k)) for k in growing.distinct("k")]
     by_k = [_exponent(growing.where(objects=n)) for n in growing.distinct("objects")]

@@ -101,7 +101,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the table and the figures."""
+    """Yield the paper's claims about the table and the figures."""
     every = results.where(k=10, epsilon=None)
     calls = every.column("min_y", algorithm="sparse")
     many = every.where(algorithm="sparse")[-1]

@@ -130,7 +130,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What Table VII shows."""
+    """Yield the claims of Table VII."""
     rows = _rows(results, "min")
     dense = rows.pop("Paint-Dense")
     yield Claim(

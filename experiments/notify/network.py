@@ -41,7 +41,7 @@ from rangecast.report.markdown import Table
 BROKERS = {"tiny": 30, "quick": 200, "full": 1_000}
 NODES = {"tiny": 300, "quick": 4_000, "full": 20_000}
 ZONINGS = {"at random": False, "by load": True}
-"""How zones are cut, and whether that is by load."""
+"""Names of the ways to cut zones, and whether each cuts by load."""
 HOWS = ("Unicast", "Unicast by zones", "Paint-Sparse", "Paint-Sparse(1)", "CN-Relax")
 FIGURES = {"14": "uniform", "17": "stocks"}
 LINKS = {"(a)": "overlay", "(b)": "ip"}
@@ -130,7 +130,7 @@ def _painted(
 
 
 def _row(found: dict[str, Traffic], updates: int, how: str = "") -> dict[str, Any]:
-    """Return what an update cost on average, with names that say which zones it went over."""
+    """Return the mean cost of an update: one column per kind of cost and of zones."""
     before = f"{how}: " if how else ""
     row = {}
     for name, traffic in found.items():
@@ -163,7 +163,7 @@ def _times(above: Sequence[float], below: Sequence[float]) -> list[float]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figures."""
+    """Yield the paper's claims about the figures."""
     for figure, data in FIGURES.items():
         for panel, links in LINKS.items():
             part = f"Figure {figure}{panel}"

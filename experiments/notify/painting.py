@@ -1,4 +1,4 @@
-"""What the experiments of paper 001 share: its data, and an algorithm at work on it, counted.
+"""Shared parts of the experiments of paper 001: its data, and runs of an algorithm, counted.
 
 The interests are those of the seed; objects and updates differ from replica to replica. What is
 received is counted as the paper does: each affected interest once, exposed objects not.

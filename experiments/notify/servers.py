@@ -75,7 +75,7 @@ def _any_rank(k: int, objects: int, servers: int) -> float:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What appendix C says."""
+    """Yield the claims of appendix C."""
     sizes = results[0]["objects"], results[0]["servers"]
     middle = [row for row in results.where(which="middle") if 2 * row["k"] < sizes[0] / 10]
     ratios = [

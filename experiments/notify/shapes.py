@@ -80,7 +80,7 @@ def _ratio(results: Results, shape: str) -> float:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figures."""
+    """Yield the paper's claims about the figures."""
     clustered = [_ratio(results, shape) for shape in [*SHAPES][:4]]
     yield Claim(
         "Figure 15(a)",

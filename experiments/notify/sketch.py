@@ -54,7 +54,7 @@ def measure(
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the remark says."""
+    """Yield the claims of the remark."""
     for shape in CROWDS:
         sent = results.column("sent", shape=shape)
         saved = (sent[0] - sent[-2]) / (sent[0] - sent[-1])

@@ -73,7 +73,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the tables."""
+    """Yield the paper's claims about the tables."""
     unicast, calls = results.column("received", how="around"), results.column("min_y", how="exact")
     over = [one / max(few, 1e-9) for one, few in zip(unicast, calls, strict=True)]
     yield Claim(

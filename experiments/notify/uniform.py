@@ -183,7 +183,7 @@ def facts(results: Results) -> dict[str, str]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figures."""
+    """Yield the paper's claims about the figures."""
     found = ours(results)["Figure 12(a)"]
     for how, orders in found.items():
         if how != "Paint-Dense":

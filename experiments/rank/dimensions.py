@@ -24,7 +24,7 @@ ATTRIBUTES = {"tiny": (1, 2, 4), "quick": (1, 2, 3, 4, 6, 8), "full": (1, 2, 3, 
 MOST, MEMORY = 8, 4_000
 """Attributes and megabytes with which the paper's segment tree gave up."""
 NOISE = 1.1
-"""What a time may be off by."""
+"""Factor that a time may be off by."""
 FEWER = {"full": {8: 500}, "quick": {6: 200, 8: 100}}
 """Events where one takes long: up to half a second with a million, for each structure."""
 
@@ -72,7 +72,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of both figures."""
+    """Yield the paper's claims about both figures."""
     ds = results.distinct("d")
     for what, column in (("the whole ranking", "us"), ("getnext alone", "getnext us")):
         by_d = [spread([*_column(results, column, d).values()]) for d in ds]

@@ -51,7 +51,7 @@ def measure(seed: int, n: int, changes: int, events: int) -> dict[str, Any]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of updates."""
+    """Yield the paper's claims about updates."""
     costs = [row["insert"] / row["build"] / 1e6 for row in results]
     yield Claim(
         PART,

@@ -22,7 +22,7 @@ from experiments.rank.workload import (
 from rangecast.report.markdown import Table
 
 MARGIN = 1.2
-"""What times must differ by to count: below it, other work on the machine decides."""
+"""Factor by which times must differ to count: below it, other work on the machine decides."""
 CALLS = {"tiny": (1, 20), "quick": (1, 5, 20, 100, 500), "full": (1, 5, 20, 100, 500, 2_000)}
 
 
@@ -42,7 +42,7 @@ def measure(seed: int, n: int, events: int, warm_up: int, structure: str, k: int
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figure."""
+    """Yield the paper's claims about the figure."""
     check_answers(results, ["k"])
     part = "Figure 6"
     ks = results.distinct("k")

@@ -60,7 +60,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the table."""
+    """Yield the paper's claims about the table."""
     over = [
         row["MB"] / results.one("MB", n=row["n"], structure=name)
         for row in results.where(structure="segment")

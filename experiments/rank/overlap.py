@@ -34,7 +34,7 @@ def points(size: str) -> Iterator[Point]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of the figure."""
+    """Yield the paper's claims about the figure."""
     check_answers(results, ["skew"])
     for what, column in (("the whole ranking", "us"), ("getnext alone", "getnext us")):
         change = {}

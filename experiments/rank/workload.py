@@ -1,4 +1,4 @@
-"""What the experiments of paper 003 share: its data, its structures, and how one is measured."""
+"""Shared parts of the experiments of paper 003: data, structures, and how one is measured."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _digest(best: Best) -> int:
 
 
 def check_answers(results: Results, by: Iterable[str]) -> None:
-    """Reject rows of which two structures gave different rankings."""
+    """Raise an error if structures rank differently; `by` names the columns of a setting."""
     names = list(by)
     seen: dict[Any, tuple[Any, str]] = {}
     for row in results:
@@ -87,7 +87,7 @@ def check_answers(results: Results, by: Iterable[str]) -> None:
 
 @lru_cache(1)
 def rounds_of(seed: int, n: int, events: int, attributes: int, skew: float) -> I64:
-    """Return how many rounds the Threshold Algorithm needs for each event: with any structure."""
+    """Return how many rounds the Threshold Algorithm needs for each event, with any structure."""
     boxes, points = made(seed, n, events, attributes, skew)
     index = INDEXES["sopt"](boxes, relaxed=True)
     calls = [index.best(points[event : event + 1], K).work.calls for event in range(len(points))]

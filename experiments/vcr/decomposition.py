@@ -47,7 +47,7 @@ def _ratios(results: Results, column: str) -> list[float]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of both figures."""
+    """Yield the paper's claims about both figures."""
     for part, what, column in (
         ("Figure 9(a)", "the time", "us"),
         ("Figure 9(b)", "the load of the table", "load"),

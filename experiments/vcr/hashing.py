@@ -53,7 +53,7 @@ def _ratio(results: Results, column: str, n: int) -> float:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of both figures."""
+    """Yield the paper's claims about both figures."""
     ns = results.distinct("n")
     times = [_ratio(results, "us", n) for n in ns]
     yield Claim(

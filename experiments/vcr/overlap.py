@@ -133,7 +133,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the paper says of both figures."""
+    """Yield the paper's claims about both figures."""
     ns = results.distinct("n")
     ratios = {
         (name, crowd): [_times(results, name, crowd, n) for n in ns]
@@ -223,7 +223,7 @@ EXPERIMENT = Experiment(
     about="""Boxes of up to 40 x 20 in the moderate space, sides of up to 16 x 8, simple
     decomposition; uniform, or 90% of the boxes in 10% of the space. The paper's R-tree is dynamic:
     beside it is that of libspatialindex (the package rtree) with a quadratic split, built box by
-    box and asked in bulk, and our own packed R-tree, which is built at once.""",
+    box and queried in bulk, and our own packed R-tree, which is built at once.""",
     points=points,
     measure=measure,
     printed={

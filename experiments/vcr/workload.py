@@ -1,4 +1,4 @@
-"""What the experiments of paper 002 share: its rectangles, its index, its way to count storage."""
+"""Shared parts of the experiments of paper 002: rectangles, index, and how storage is counted."""
 
 from __future__ import annotations
 
