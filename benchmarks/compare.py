@@ -1,4 +1,4 @@
-"""Whether a run of benchmarks is slower than an earlier one, by their pages.
+"""Compare a run of benchmarks with an earlier one, by their pages.
 
     python -m benchmarks match --output before       # then change something
     python -m benchmarks match --output after --compare before
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rangecast.report.markdown import Table
 
 WORSE = 1.2
-"""How many times worse is worth a complaint."""
+"""Factor by which a value must be worse to be reported."""
 _MORE = re.compile(r"^x |/s$|a second$|per second$|^times ours$|^of the structure's rate$")
 _LESS = re.compile(
     r"(^|\b)(ns|us|ms|s)(\b|$)|bytes|\bCPU\b|\bMB\b|"

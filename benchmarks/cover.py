@@ -28,7 +28,7 @@ from rangecast.report.plots import figure
 from rangecast.workloads.draws import mentions
 
 SCAN_KD, KD_BLOCKS, RATE, GROWTH = 10.0, 5.0, 25_000, 4.0
-"""What is expected: k-d over the scan, blocks over k-d, commands a second, n to 10 n."""
+"""Expected: k-d over the scan, blocks over k-d, commands a second, n to 10 n."""
 
 ABOUT = f"""
 Seconds are of a core, and everybody plays the same commands on the same data in one run; the scan

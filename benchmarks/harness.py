@@ -35,7 +35,7 @@ THREADS = os.cpu_count() or 1
 CLOCK_SECONDS = 0.02
 """The least that is timed: shorter work is repeated."""
 PEER_SECONDS, OUR_SECONDS, OUR_BYTES = 15.0, 25.0, 4 << 30
-"""What would take more to build, judged by a tenth of the boxes, is left out."""
+"""Limits of building, estimated from a tenth of the boxes; what exceeds them is left out."""
 
 
 def expected(value: float, *, least: float | None = None, most: float | None = None) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from benchmarks.started import Unavailable, by_maven, fetched
+from benchmarks.started import Unavailable, download_with_maven, fetched
 
 RULER = "software.amazon.event.ruler:event-ruler:1.8.1"
 MONITOR = "org.apache.lucene:lucene-monitor:9.11.1"
@@ -130,7 +130,7 @@ import org.apache.lucene.search.*;""",
 
 
 class Answered(NamedTuple):
-    """What a matcher answered."""
+    """Answer of a matcher."""
 
     ids: list[list[str]]
     """By event."""
@@ -179,7 +179,7 @@ def _answered(
 ) -> Answered:
     if not shutil.which("mvn") or not shutil.which("java"):
         raise Unavailable("there is no Maven or no Java here")
-    jars = fetched(name, partial(by_maven, coordinates=coordinates, transitive=True))
+    jars = fetched(name, partial(download_with_maven, coordinates=coordinates, transitive=True))
     with TemporaryDirectory() as place:
         folder = Path(place)
         source = folder / "Peer.java"

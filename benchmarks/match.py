@@ -39,7 +39,7 @@ from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 
 SINGLE = 8.0
-"""What is expected of single-event calls, as a ratio to the best peer."""
+"""Expected of single-event calls, as a ratio to the best peer."""
 GROWTH = 6.0
 """At most this many times the time for ten times the set."""
 UNTOUCHED, EDITED = "Engine, untouched", "Engine, edited"

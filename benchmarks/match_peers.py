@@ -1,4 +1,4 @@
-"""What one would match with instead: one small class per peer, called as its documentation says."""
+"""Peers for matching: one small class for each, called as its documentation says."""
 
 from __future__ import annotations
 
@@ -124,9 +124,10 @@ class Geoindex(MatchPeer):
 
 
 class Rtree(MatchPeer):
-    """The package rtree, loaded and asked in bulk.
+    """The package rtree, loaded and queried in bulk.
 
-    Nodes of 50 are a compromise: of 16 to 1000, 100 was best in 2-d, 50 in 4-d, 16 in 8-d.
+    Nodes of 50 are a compromise: of sizes from 16 to 1000, 100 was best in 2-d, 50 in 4-d, 16 in
+    8-d.
     """
 
     name = "libspatialindex"

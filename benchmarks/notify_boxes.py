@@ -129,7 +129,7 @@ def two_attributes(quick: bool, runs: int) -> Table:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether both end with the same lists; arrivals are the objects' numbers here."""
+    """Return whether both end with the same lists; arrivals are the objects' numbers here."""
     found = [
         made.lists().arrivals if isinstance(made, Board) else made.lists for made, _ in (one, other)
     ]

@@ -1,4 +1,4 @@
-"""What every peer of a benchmark has and does.
+"""Base classes of the peers of benchmarks.
 
 A peer is what one would use instead of rangecast. It is built from boxes with finite bounds
 (`finite` puts the domain's bounds where nothing is mentioned), and runs in one thread.
@@ -43,13 +43,13 @@ def in_duckdb(lo: F64, hi: F64, key: str) -> Any:
 
 
 class Peer:
-    """What every peer has."""
+    """Base class of peers."""
 
     name: ClassVar[str]
     package: ClassVar[str | None] = None
-    """What has to be installed."""
+    """Package that must be installed."""
     dimensions: ClassVar[Sequence[int]] = range(1, 101)
-    """How many attributes it can take."""
+    """Numbers of attributes that it supports."""
 
     def __init__(self, lo: F64, hi: F64):
         self.lo, self.hi = lo, hi
@@ -70,7 +70,7 @@ class Peer:
 
 
 class MatchPeer(Peer):
-    """What every peer that matches does.
+    """Base class of peers that match.
 
     `match` gives back whatever the peer itself gives; only that is timed. `pairs` turns it into
     (events, rows) to be checked.
@@ -109,14 +109,14 @@ class MatchPeer(Peer):
 
 
 class RankPeer(Peer):
-    """What every peer that ranks does.
+    """Base class of peers that rank.
 
     Its boxes lie best first, so that a box's number is its rank: those that can stop early scan in
     this order; those that can't find all that match and keep the lowest numbers.
     """
 
     def best_one(self, point: F64, k: int) -> AnyArray:
-        """Return the ranks of the k best of one event."""
+        """Return the ranks of the top k of one event."""
         raise NotImplementedError
 
     def best(self, points: F64, k: int) -> list[AnyArray]:

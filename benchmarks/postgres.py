@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import MatchPeer, Peer, RankPeer
-from benchmarks.started import Unavailable, as_user, give, plain_user
+from benchmarks.started import Unavailable, as_user, give, unprivileged_user
 from rangecast.kernels.arrays import F64, AnyArray
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
@@ -67,7 +67,7 @@ class Server:
         if programs is None:
             raise Unavailable("no initdb, pg_ctl and psql found")
         self.programs = programs
-        self.user = plain_user()
+        self.user = unprivileged_user()
         self.folder = Path(tempfile.mkdtemp(prefix="rangecast-postgres-"))
         give(self.folder, self.user)
         self.guard = subprocess.Popen(

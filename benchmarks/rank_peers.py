@@ -1,4 +1,4 @@
-"""What one would rank with instead: one small class per peer, each given its best chance."""
+"""Peers for ranking: one small class for each, used in its fastest way."""
 
 from __future__ import annotations
 

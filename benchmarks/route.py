@@ -24,9 +24,10 @@ from rangecast.report.markdown import Table
 from rangecast.workloads import Workload, generate
 
 PUBLISHED, SUBSCRIBED, RESYNC = 200_000, 20_000, 2.0
-"""What is expected of one broker: events and subscriptions per second, seconds of a resync."""
+"""Expected of one broker: events and subscriptions per second, seconds of a resync."""
 COVERING, MERGING, IN_VAIN, MINUTES = 3.0, 20.0, 5.0, 5.0
-"""How many times less than flooding, percent of event messages, minutes of a large network."""
+"""Factors below flooding (covering, merging), percent of event messages sent in vain, and minutes
+of a large network."""
 LINKS = ("north", "east", "south", "west")
 _TOP = (1 << 63) - 1
 

@@ -1,4 +1,4 @@
-"""How soon the server delivers, and to how many: WebSockets, read by this process."""
+"""Latency and number of deliveries of the server, to WebSockets that this process reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server is loaded with: boxes, points and connections; and what is measured of it."""
+"""Load of a server: boxes, points and connections, and the measurements."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Measured(NamedTuple):
 
 
 class Theirs(NamedTuple):
-    """What was measured of a peer, and the row of ours that it is compared with."""
+    """Measurement of a peer, and the row of ours that it is compared with."""
 
     what: str
     beside: str

@@ -35,12 +35,12 @@ from benchmarks.started import (
     Unavailable,
     answers,
     as_user,
-    by_maven,
+    download_with_maven,
     fetched,
     free_port,
     give,
-    plain_user,
     server,
+    unprivileged_user,
 )
 from rangecast.spark.java import java_version
 
@@ -51,7 +51,7 @@ HOST = "127.0.0.1"
 _SEARCHES = 100
 """Of a request; more are slower."""
 _SECONDS = 8.0
-"""How long events are sent in each way."""
+"""Seconds for which events are sent in each way."""
 _SEARCH = "/boxes/_search?filter_path=took,hits.hits._id,hits.hits.fields"
 _MANY = "/boxes/_msearch?filter_path=responses.status,responses.hits.hits._id"
 
@@ -70,10 +70,12 @@ def percolator(folder: Path, boxes: Load, quick: bool) -> list[Theirs]:
 @contextmanager
 def opensearch(folder: Path) -> Iterator[tuple[int, int]]:
     """Run OpenSearch in a folder until the `with` ends; give its port and its process."""
-    java, user, port = _java(), plain_user(), free_port()
+    java, user, port = _java(), unprivileged_user(), free_port()
     if not shutil.which("mvn"):
         raise Unavailable("there is no Maven to fetch it with")
-    (archive,) = fetched("opensearch", partial(by_maven, coordinates=ARTIFACT)).glob("*.zip")
+    (archive,) = fetched("opensearch", partial(download_with_maven, coordinates=ARTIFACT)).glob(
+        "*.zip"
+    )
     with zipfile.ZipFile(archive) as packed:
         packed.extractall(folder, [name for name in packed.namelist() if _is_needed(name)])
     (home,) = folder.glob("opensearch-*")
@@ -94,7 +96,7 @@ def opensearch(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def _is_needed(name: str) -> bool:
-    """Whether a file isn't of a module that only makes the start longer."""
+    """Return whether a file is needed; some modules only slow down the start."""
     _, kind, *inside = name.split("/")
     return kind != "modules" or inside[0] in {"percolator", "transport-netty4"}
 
@@ -151,7 +153,7 @@ async def _measured(port: int, boxes: Load) -> list[Theirs]:
     await one.ask("POST", "/boxes/_refresh", b"", JSON)
     bulk = len(lines) / (time.perf_counter() - began)
     await one.ask("POST", "/boxes/_forcemerge?max_num_segments=1", b"", JSON)
-    await _checked(one, boxes)
+    await _check(one, boxes)
     one.close()
     return [
         Theirs("queries in bulk", EDITS_IN_BULK, bulk),
@@ -161,7 +163,7 @@ async def _measured(port: int, boxes: Load) -> list[Theirs]:
 
 
 def _together(boxes: Load) -> list[bytes]:
-    """Return requests of many documents each."""
+    """Return requests that search for many documents each."""
     events = boxes.events
     return [
         json.dumps(percolate(documents=events[at : at + BODY])).encode()
@@ -170,7 +172,7 @@ def _together(boxes: Load) -> list[bytes]:
 
 
 def _searches(boxes: Load) -> list[bytes]:
-    """Return requests of many searches each, of one document."""
+    """Return requests of many searches each, every one for a single document."""
     singles = [json.dumps(percolate(document=event)) for event in boxes.events[:2_000]]
     return [
         "".join(f"{{}}\n{one}\n" for one in singles[at : at + _SEARCHES]).encode()
@@ -178,24 +180,24 @@ def _searches(boxes: Load) -> list[bytes]:
     ]
 
 
-def hits_of(said: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the queries that an answer has."""
-    hits: list[dict[str, Any]] = said.get("hits", {}).get("hits", [])  # left out if there is none
+def hits_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the queries that an answer lists."""
+    hits: list[dict[str, Any]] = answer.get("hits", {}).get("hits", [])  # left out if there is none
     return hits
 
 
-async def _checked(one: Connection, boxes: Load) -> None:
-    """Compare the ids of some documents, asked for in both ways."""
+async def _check(connection: Connection, boxes: Load) -> None:
+    """Verify the ids of some documents: of a search over several, and of several searches."""
     found: list[list[str]] = [[] for _ in range(BODY)]
-    said = json.loads(await one.ask("POST", _SEARCH, _together(boxes)[0], JSON))
-    for hit in hits_of(said):
+    answer = json.loads(await connection.ask("POST", _SEARCH, _together(boxes)[0], JSON))
+    for hit in hits_of(answer):
         for slot in hit["fields"]["_percolator_document_slot"]:
             found[slot].append(hit["_id"])
     boxes.check("the percolator", found)
-    said = json.loads(await one.ask("POST", _MANY, _searches(boxes)[0], LINES))
+    answer = json.loads(await connection.ask("POST", _MANY, _searches(boxes)[0], LINES))
     boxes.check(
         "the percolator's msearch",
-        [[hit["_id"] for hit in hits_of(each)] for each in said["responses"]],
+        [[hit["_id"] for hit in hits_of(each)] for each in answer["responses"]],
     )
 
 

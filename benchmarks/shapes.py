@@ -223,16 +223,16 @@ def _against_shapely(count: int, corners: int, events: int, postgis_events: int)
     )
 
 
-def _postgis(rings: F64, given: F64, pairs: set[tuple[int, int]]) -> float | None:
-    """Return the processor seconds of PostGIS for one of some events; `None`: it isn't here."""
+def _postgis(rings: F64, points: F64, pairs: set[tuple[int, int]]) -> float | None:
+    """Return the processor seconds of PostGIS per event; `None`: it isn't installed."""
     texts = [f"POLYGON (({', '.join(f'{x!r} {y!r}' for x, y in ring)}))" for ring in rings.tolist()]
     try:
-        peer = PostGIS(texts, given)
+        peer = PostGIS(texts, points)
     except Unavailable:
         return None
-    if peer.pairs() != {pair for pair in pairs if pair[0] < len(given)}:
+    if peer.pairs() != {pair for pair in pairs if pair[0] < len(points)}:
         raise DisagreementError("PostGIS covers other points")
-    took = peer.seconds(3) / len(given)
+    took = peer.seconds(3) / len(points)
     peer.close()
     return took
 

@@ -44,7 +44,7 @@ the start of Python, a one-off from when its session is up, which is the same fo
 
 
 class Run(NamedTuple):
-    """What one contestant took for all events."""
+    """Cost of one contestant for all events."""
 
     name: str
     wall: float

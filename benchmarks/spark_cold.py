@@ -53,7 +53,7 @@ session.stop()
 
 
 class Cost(NamedTuple):
-    """What a process took until its session was up, and until it had answered."""
+    """Seconds of a process until its session was up, and until it had answered."""
 
     ready_cpu: float
     cpu: float

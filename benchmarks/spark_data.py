@@ -16,10 +16,10 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 
 MATCHES = 20
-"""Subscriptions that hold an event, about."""
+"""Approximate number of subscriptions that match an event."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 Answer = tuple[int, int | None]
-"""How many pairs, and a sum over them if there is one."""
+"""Number of pairs, and a sum over them if there is one."""
 
 
 class Data(NamedTuple):

@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens on a port."""
+    """Return whether a port accepts connections."""
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
@@ -68,19 +68,19 @@ def server(
         process.wait()
 
 
-def plain_user() -> str | None:
-    """Return as whom to run what doesn't run as root; `None`: as ourselves."""
+def unprivileged_user() -> str | None:
+    """Return the user for programs that refuse to run as root; `None`: the current user."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
     for name in ("postgres", "nobody"):
         if name in known:
             return name
-    raise Unavailable("root may not run it, and there is no user postgres or nobody")
+    raise Unavailable("it doesn't run as root, and there is no user postgres or nobody")
 
 
 def as_user(name: str | None) -> dict[str, Any]:
-    """Return what a process of this user is started with."""
+    """Return the arguments of `Popen` that start a process as this user."""
     if name is None:
         return {}
     return {"user": name, "group": pwd.getpwnam(name).pw_gid, "extra_groups": []}
@@ -120,8 +120,8 @@ def fetched(name: str, fetch: Callable[[Path], None]) -> Path:
     return place
 
 
-def by_maven(folder: Path, coordinates: str, *, transitive: bool = False) -> None:
-    """Let Maven bring an artifact, or all that one needs, into a folder."""
+def download_with_maven(folder: Path, coordinates: str, *, transitive: bool = False) -> None:
+    """Download an artifact into a folder with Maven; `transitive`: with what it needs to run."""
     if transitive:
         group, artifact, version = coordinates.split(":")
         (folder / "pom.xml").write_text(

@@ -85,7 +85,7 @@ def _seconds(work: Callable[[], object], clock: Callable[[], float] = time.proce
 
 
 class _StateTable(OnPostgres):
-    """Who is inside of which fence, in a table."""
+    """Table of the objects inside each fence."""
 
     def __init__(self, world: _World, *, by_postgis: bool):
         super().__init__(world.lo, world.hi)

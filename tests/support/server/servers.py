@@ -20,7 +20,7 @@ import pyspark
 import pytest
 
 from benchmarks.started import Unavailable as Unavailable
-from benchmarks.started import answers, by_maven, fetched, free_port, server
+from benchmarks.started import answers, download_with_maven, fetched, free_port, server
 from rangecast.spark.java import java_home, launcher
 from tests import ROOT
 
@@ -133,7 +133,7 @@ def jars(name: str, *wanted: str, transitive: bool = False) -> list[Path]:
 
     def fetch(folder: Path) -> None:
         for coordinates in wanted:
-            by_maven(folder, coordinates, transitive=transitive)
+            download_with_maven(folder, coordinates, transitive=transitive)
 
     return sorted(fetched(name, fetch).glob("*.jar"))
 
