@@ -31,7 +31,7 @@ _EXPECTED = (
 def read(source: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
     """Import event patterns.
 
-    given    a JSON file or its data: patterns by id, or what `aws events list-rules` prints
+    source   a JSON file or its data: patterns by id, or what `aws events list-rules` prints
     space    the types of the fields; by default inferred from the patterns
 
     A field inside another is an attribute named by its path, such as `detail.state`.

@@ -45,7 +45,7 @@ def read(
 ) -> ImportResult:
     """Import the rows of a file with geometries.
 
-    given        a Parquet or Arrow file, or a table
+    source       a Parquet or Arrow file, or a table
     space        a space with a location; by default one called `position`
     id_property  the column of the ids; by default `id` or `name`, else the number of the row
     geometry     the column of geometries; by default it is detected

@@ -42,7 +42,7 @@ _EXPECTED = "give a CSV file with a header, a list of rows with an id, or rows b
 def read(source: str | Path | Any, space: Space | None = None) -> ImportResult:
     """Import the rows of a table with range columns.
 
-    given    a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
+    source   a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
              its other columns are ranges or multiranges, in the text form of PostgreSQL
     space    the types of the columns; by default numbers or timestamps
 

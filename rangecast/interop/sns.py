@@ -32,7 +32,7 @@ _EXPECTED = (
 def read(source: str | Path | Any, space: Space | None = None) -> ImportResult:
     """Import filter policies.
 
-    given    a JSON file or its data: policies by id, or a list of what
+    source   a JSON file or its data: policies by id, or a list of what
              `aws sns get-subscription-attributes` prints
     space    the types of the fields; by default inferred from the policies
 

@@ -54,10 +54,11 @@ def read(
 ) -> ImportResult:
     """Import hooks and channels.
 
-    given    a text file with one command per line, or a list of commands
+    source   a text file with one command per line, or a list of commands
     space    a space with a location, and a number for each field of WHERE; by default it has
              `position` on a sphere, as Tile38 measures it, the key and the fields
-    key      the attribute that has the collection of an object; left out if the space has none
+    key      the attribute for the collection of an object; collections are ignored if the space
+             has no such attribute
     """
     lines = _lines(source)
     commands = [words for line in lines if (words := _words(line)) and words[0][:1] != "#"]

@@ -45,7 +45,7 @@ def read(
 ) -> ImportResult:
     """Import predicates.
 
-    given    a JSON file or its data: predicates by id, or a list of documents as they are fed
+    source   a JSON file or its data: predicates by id, or a list of documents as they are fed
     space    the types of the attributes; by default ranges are of integers and values are texts
     field    the field of a document that has the predicate
     """

@@ -1,5 +1,7 @@
 """The package as a stranger meets it: light to import, honest about its names."""
 
+import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -72,3 +74,22 @@ def test_versions_for_gpus_are_locked(extra):
     for text in project["optional-dependencies"][extra]:
         requirement = Requirement(text)
         assert requirement.specifier.contains(pins[requirement.name])
+
+
+def listed_names(docstring: str) -> set[str]:
+    """Return the names that a docstring explains: a column of names, then a column of texts."""
+    rows = re.findall(r"^(\w+(?:, \w+)*) {3,}\S", docstring, re.MULTILINE)
+    return {name for row in rows for name in row.split(", ")}
+
+
+def test_docstrings_explain_parameters_under_their_names():
+    """A list of which nothing is a parameter is one of values."""
+    wrong = []
+    for path in sorted(Path(rangecast.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                listed = listed_names(ast.get_docstring(node) or "")
+                parameters = {n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)}
+                if listed & parameters:
+                    wrong += [f"{path}:{node.lineno}: {name}" for name in listed - parameters]
+    assert not wrong

@@ -198,7 +198,7 @@ def _placed(
 ) -> DataFrame:
     """Return the subscriptions as streams of rows that go to one shard each.
 
-    given    packs, or rows
+    frame    packs, or rows
     by       the column that says when they arrived
     folder   where streams are kept, if all workers see it
     """
