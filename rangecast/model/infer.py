@@ -312,8 +312,8 @@ def _ordered(tried: _TypeCandidate, end: str, *, bounds: bool) -> tuple[Attribut
         return attribute, f"{attribute.type}, only NaN values{end}"
     low, high = (attribute.literal(array).strip("'") for array in (tried.lo, tried.hi))
     text = f"{attribute.type}, {low} to {high}{end}"
-    carried = max(abs(tried.lo), abs(tried.hi)) <= 2**53
-    if isinstance(attribute, Number) and tried.all_whole and carried:
+    is_exact = max(abs(tried.lo), abs(tried.hi)) <= 2**53
+    if isinstance(attribute, Number) and tried.all_whole and is_exact:
         text += "; all are whole numbers, it may be an integer"
     if bounds:
         ends = {"min": attribute.value(tried.lo), "max": attribute.value(tried.hi)}

@@ -69,18 +69,18 @@ def why(space: Space, version: Version, query: ExplainQuery) -> dict[str, Any]:
 
 
 def recipients(
-    index: SpaceIndex, query: ExplainQuery, passing: Collection[int] = (), nearest: int = 10
+    index: SpaceIndex, query: ExplainQuery, sessions: Collection[int] = (), nearest: int = 10
 ) -> dict[str, Any]:
     """Return the subscriptions that match an event, and the nearest misses with reasons.
 
-    passing   session subscriptions, which are ignored
+    sessions  session subscriptions, which are ignored
     """
     engine = index.engine
     space = engine.space
     point = query.point(space)
     numbers = index.match(point[np.newaxis]).numbers
-    numbers = numbers[~np.isin(numbers, list(passing))]
-    boxes = _without_sessions(engine.boxes(MAX_EXAMINED), passing)
+    numbers = numbers[~np.isin(numbers, list(sessions))]
+    boxes = _without_sessions(engine.boxes(MAX_EXAMINED), sessions)
     missed: list[dict[str, Any]] = []
     first = boxes.box_offsets
     for row in nearest_misses(space, boxes, point, nearest):
@@ -93,26 +93,26 @@ def recipients(
         "matches": index.ids.listed(numbers[:SHOWN]),
         "nearest": missed,
         "looked_at": boxes.rows,
-        "subscriptions": len(engine) - len(passing),
+        "subscriptions": len(engine) - len(sessions),
     }
 
 
-def _without_sessions(boxes: Boxes, passing: Collection[int]) -> Boxes:
+def _without_sessions(boxes: Boxes, sessions: Collection[int]) -> Boxes:
     """Return the boxes without those of session subscriptions."""
-    if not passing:
+    if not sessions:
         return boxes
     numbers = boxes.ids.to_numpy(zero_copy_only=False)
-    return boxes.take(np.flatnonzero(~np.isin(numbers, list(passing))))
+    return boxes.take(np.flatnonzero(~np.isin(numbers, list(sessions))))
 
 
 def find_covering(
-    index: SpaceIndex, filter_: Filter, number: int | None = None, passing: Collection[int] = ()
+    index: SpaceIndex, filter_: Filter, number: int | None = None, sessions: Collection[int] = ()
 ) -> dict[str, Any]:
     """Return the earliest subscription that covers a filter.
 
     Covering is defined as in `cover`: each box lies inside a single box of the other subscription;
     of two that cover each other, the earlier one counts. `number` is the filter's own number, if it
-    is saved; `passing` are session subscriptions, which are ignored. A single query compares all
+    is saved; `sessions` are session subscriptions, which are ignored. A single query compares all
     boxes: building an index and compiling its kernels would take longer.
     """
     boxes = index.engine.boxes(MAX_EXAMINED)
@@ -124,7 +124,7 @@ def find_covering(
     by = None
     for row in _coverers(boxes, lo, hi):
         other = boxes.ids[row].as_py()
-        if other in passing or row == own:
+        if other in sessions or row == own:
             continue
         if row < own or not _covers(lo, hi, boxes.take([row])):
             by = index.ids[other]
@@ -151,7 +151,7 @@ def _covers(lo: F64, hi: F64, other: Boxes) -> bool:
 
 
 def boxes_on_axes(
-    index: SpaceIndex, x: str = "", y: str = "", passing: Collection[int] = (), limit: int = 400
+    index: SpaceIndex, x: str = "", y: str = "", sessions: Collection[int] = (), limit: int = 400
 ) -> dict[str, Any]:
     """Return two attributes and the boxes on them; boxes that bound both come first.
 
@@ -164,7 +164,7 @@ def boxes_on_axes(
     for name in (x, y):
         if name and name not in space.axes:
             raise UsageError(f"no attribute {name!r}: {did_you_mean(name, space.mentionable)}")
-    boxes = _without_sessions(index.engine.boxes(MAX_EXAMINED), passing)
+    boxes = _without_sessions(index.engine.boxes(MAX_EXAMINED), sessions)
     chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
     bounds = boxes.mentions[:, chosen].sum(axis=1)
     places = np.argsort(-bounds, kind="stable")[:limit]
@@ -181,7 +181,7 @@ def boxes_on_axes(
         ],
         "bounded": int((bounds > 0).sum()),
         "looked_at": boxes.rows,
-        "subscriptions": len(index.engine) - len(passing),
+        "subscriptions": len(index.engine) - len(sessions),
     }
 
 

@@ -28,14 +28,14 @@ MAX_CORNERS = 200_000
 def shapes_of(
     index: SpaceIndex,
     name: str = "",
-    passing: Collection[int] = (),
+    sessions: Collection[int] = (),
     first: int = 0,
     limit: int = 1000,
 ) -> dict[str, Any]:
     """Return a page of the subscriptions' shapes on a place attribute, in order of arrival.
 
     name      the place attribute; if empty, the first of the space
-    passing   session subscriptions, which are left out
+    sessions  session subscriptions, which are left out
     first     smallest subscription number to include
     limit     max number of subscriptions
     """
@@ -48,7 +48,7 @@ def shapes_of(
     numbers = boxes.ids.to_numpy(zero_copy_only=False)
     has_shape = np.zeros(boxes.rows, np.bool_)
     has_shape[boxes.owner[boxes.mentions[:, axis]]] = True
-    wanted = np.flatnonzero(has_shape & (numbers >= first) & ~np.isin(numbers, list(passing)))
+    wanted = np.flatnonzero(has_shape & (numbers >= first) & ~np.isin(numbers, list(sessions)))
     wanted = wanted[np.argsort(numbers[wanted], kind="stable")]
     features: list[dict[str, Any]] = []
     corners = done = 0

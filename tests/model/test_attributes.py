@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rangecast.errors import InvalidValueError, SpaceError, did_you_mean
 from rangecast.model.attributes.base import MISSING, Boolean, Integer, Number
-from rangecast.model.attributes.numbers import MAX, largest_carried, read_number, smallest_carried
+from rangecast.model.attributes.numbers import MAX, double_at_least, double_at_most, read_number
 from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import Timestamp
 
@@ -60,7 +60,7 @@ def test_fractions_bound_integers_from_inside():
 @given(st.integers(-(2**70), 2**70))
 def test_bounds_beyond_2_to_53_keep_their_meaning(value):
     """Every integer that a double carries is on the side of the bound that it should be."""
-    below, above = largest_carried(value), smallest_carried(value)
+    below, above = double_at_most(value), double_at_least(value)
     assert int(below) <= value <= int(above)
     assert max(int(below) + 1, int(math.nextafter(below, math.inf))) > value
     assert min(int(above) - 1, int(math.nextafter(above, -math.inf))) < value
@@ -103,7 +103,7 @@ def test_far_future_bounds_of_timestamps_clamp():
     with pytest.raises(InvalidValueError, match="exactly"):
         t.coordinate(end)
     micros = (end - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    assert t.at_most(end) == largest_carried(micros) < micros
+    assert t.at_most(end) == double_at_most(micros) < micros
 
 
 def test_named_values_are_numbered_in_order():

@@ -97,7 +97,7 @@ def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
     place = int(earliest_coverers(boxes, arrival, one, np.array([boxes.rows]))[0])
     assert explain.find_covering(index, unsaved)["covered_by"] == names[place]
     number = boxes.ids[place].as_py()
-    assert explain.find_covering(index, unsaved, passing={number})["covered_by"] != names[place]
+    assert explain.find_covering(index, unsaved, sessions={number})["covered_by"] != names[place]
 
 
 def test_a_large_set_is_looked_at_in_part(
@@ -145,14 +145,14 @@ def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex
     )
     before = explain.recipients(index, explain.ExplainQuery(event))
     numbers = {index.ids[one]: one for one in index.engine.boxes().ids.to_pylist()}
-    passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
-    found = explain.recipients(index, explain.ExplainQuery(event), passing)
+    sessions = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
+    found = explain.recipients(index, explain.ExplainQuery(event), sessions)
     assert found["matches"] == before["matches"][1:]
     assert found["count"] == before["count"] - 1
     assert found["nearest"][0] == before["nearest"][1]
     assert found["subscriptions"] == before["subscriptions"] - 2
-    drawn = explain.boxes_on_axes(index, passing=passing, limit=2000)["boxes"]
-    assert passing.isdisjoint(numbers[one["subscription"]] for one in drawn)
+    drawn = explain.boxes_on_axes(index, sessions=sessions, limit=2000)["boxes"]
+    assert sessions.isdisjoint(numbers[one["subscription"]] for one in drawn)
 
 
 def test_a_fault_knows_its_place() -> None:

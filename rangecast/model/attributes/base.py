@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from rangecast.errors import InvalidValueError, SpaceError, abbreviate
 from rangecast.model.attributes.field_paths import path_of
-from rangecast.model.attributes.numbers import MAX, largest_carried, read_number, smallest_carried
+from rangecast.model.attributes.numbers import MAX, double_at_least, double_at_most, read_number
 
 MISSING = math.inf
 """The coordinate of a value that an event doesn't have."""
@@ -208,12 +208,12 @@ class Integer(Ordered):
             raise self._reject(value, "must be a whole number")
         if not INT64_MIN <= exact <= INT64_MAX:
             raise self._reject(value, "must fit into 64 bits")
-        carried = float(exact)
-        if int(carried) != exact:
+        double = float(exact)
+        if int(double) != exact:
             raise self._reject(
                 value, "must be an integer that a double represents exactly (up to 2^53)"
             )
-        return self._in_domain(carried + 0.0, value)
+        return self._in_domain(double + 0.0, value)
 
     def _exact(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -233,11 +233,11 @@ class Integer(Ordered):
 
     def at_least(self, value: Any, *, strict: bool = False) -> float:
         exact = self._exact(value)
-        return smallest_carried(math.floor(exact) + 1 if strict else math.ceil(exact))
+        return double_at_least(math.floor(exact) + 1 if strict else math.ceil(exact))
 
     def at_most(self, value: Any, *, strict: bool = False) -> float:
         exact = self._exact(value)
-        return largest_carried(math.ceil(exact) - 1 if strict else math.floor(exact))
+        return double_at_most(math.ceil(exact) - 1 if strict else math.floor(exact))
 
 
 class Boolean(Attribute):

@@ -57,15 +57,15 @@ def _comma(text: str) -> str:
     return ": write a point instead of the comma" if _COMMA.match(text) else ""
 
 
-def largest_carried(value: int) -> float:
+def double_at_most(value: int) -> float:
     """Return the largest integer-valued double not above an integer."""
     try:
-        carried = float(value)
+        double = float(value)
     except OverflowError:
         return MAX if value > 0 else -math.inf
-    return math.nextafter(carried, -math.inf) if int(carried) > value else carried
+    return math.nextafter(double, -math.inf) if int(double) > value else double
 
 
-def smallest_carried(value: int) -> float:
+def double_at_least(value: int) -> float:
     """Return the smallest integer-valued double not below an integer."""
-    return -largest_carried(-value) + 0.0  # -0.0 becomes 0.0
+    return -double_at_most(-value) + 0.0  # -0.0 becomes 0.0

@@ -20,10 +20,10 @@ from rangecast.model.attributes.base import (
     quoted,
 )
 from rangecast.model.attributes.numbers import (
+    double_at_least,
+    double_at_most,
     is_number,
-    largest_carried,
     read_number,
-    smallest_carried,
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,12 +89,12 @@ class Timestamp(Ordered):
             raise self._reject(value, self._takes())
         if not exact:
             raise self._reject(value, "must be in whole microseconds")
-        carried = float(micros)
-        if int(carried) != micros:
+        double = float(micros)
+        if int(double) != micros:
             raise self._reject(
                 value, "must be a timestamp that a double represents exactly in microseconds"
             )
-        return self._in_domain(carried, value)
+        return self._in_domain(double, value)
 
     def _micros(self, value: Any) -> tuple[int, bool]:
         """Return a timestamp in microseconds, rounded down, and whether that is exact."""
@@ -155,11 +155,11 @@ class Timestamp(Ordered):
 
     def at_least(self, value: Any, *, strict: bool = False) -> float:
         micros, exact = self._micros(value)
-        return smallest_carried(micros + (strict or not exact))
+        return double_at_least(micros + (strict or not exact))
 
     def at_most(self, value: Any, *, strict: bool = False) -> float:
         micros, exact = self._micros(value)
-        return largest_carried(micros - (strict and exact))
+        return double_at_most(micros - (strict and exact))
 
 
 def is_whole(attribute: Attribute) -> bool:

@@ -90,8 +90,8 @@ def _has_hexadecimal(texts: pa.Array) -> bool:
     return b"x" in data_ or b"X" in data_
 
 
-def carried(whole: I64) -> tuple[F64, Bool]:
-    """Return integers as doubles, and a mask of those that a double cannot represent."""
+def as_doubles(whole: I64) -> tuple[F64, Bool]:
+    """Return integers as doubles, and a mask of those that no double represents."""
     doubles = whole.astype(np.float64)
     if not len(whole) or (whole.min() >= -_EXACT and whole.max() <= _EXACT):
         return doubles, np.zeros(len(whole), np.bool_)

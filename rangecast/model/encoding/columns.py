@@ -40,8 +40,8 @@ from rangecast.model.attributes.text import OTHER, String
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.encoding.casts import (
+    as_doubles,
     as_numpy,
-    carried,
     doubles_of,
     integers_of,
     is_text,
@@ -357,7 +357,7 @@ def _numbers(attribute: Number, array: pa.Array) -> tuple[F64, Bool]:
 def _integers(attribute: Integer, array: pa.Array) -> tuple[F64, Bool]:
     whole = integers_of(array)
     if whole is not None:
-        return carried(whole)
+        return as_doubles(whole)
     if pa.types.is_floating(array.type):
         doubles = as_numpy(array).astype(np.float64) + 0.0
         with np.errstate(invalid="ignore"):
@@ -370,7 +370,7 @@ def _timestamps(attribute: Timestamp, array: pa.Array) -> tuple[F64, Bool]:
     moments = moments_of(array, attribute.epoch)
     if moments is None:
         return _by_value(array, lambda value: coordinate(attribute, value))
-    coordinates, bad = carried(moments.down)
+    coordinates, bad = as_doubles(moments.down)
     return coordinates, bad | (moments.down != moments.up) | moments.bad
 
 
@@ -405,7 +405,7 @@ def _ends(attribute: Attribute, values: Values, *, upper: bool) -> tuple[F64, Bo
 
 
 def _ends_of_whole(whole: I64, upper: bool) -> F64:
-    ends, inexact = carried(whole)
+    ends, inexact = as_doubles(whole)
     for index in np.flatnonzero(inexact).tolist():
         ends[index] = _end(_LINE, int(whole[index]), upper=upper)
     return ends

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product as cartesian
 
 from rangecast.model.attributes.base import MISSING, Attribute, Interval
-from rangecast.model.attributes.numbers import largest_carried, smallest_carried
+from rangecast.model.attributes.numbers import double_at_least, double_at_most
 from rangecast.model.attributes.residuals import Residual
 from rangecast.model.attributes.timestamps import FIRST_MOMENT, LAST_MOMENT
 
@@ -39,14 +39,14 @@ def after(attribute: Attribute, coordinate: float) -> float:
     """Return the next coordinate of an attribute's grid."""
     if attribute.type == "number":
         return math.nextafter(coordinate, math.inf) + 0.0
-    return smallest_carried(int(coordinate) + 1)
+    return double_at_least(int(coordinate) + 1)
 
 
 def before(attribute: Attribute, coordinate: float) -> float:
     """Return the previous coordinate of an attribute's grid."""
     if attribute.type == "number":
         return math.nextafter(coordinate, -math.inf) + 0.0
-    return largest_carried(int(coordinate) - 1)
+    return double_at_most(int(coordinate) - 1)
 
 
 def _touch(attribute: Attribute, low: Interval, high: Interval) -> bool:
@@ -124,8 +124,8 @@ def snapped(attribute: Attribute, lo: float, hi: float) -> list[Interval]:
     if lo == MISSING:
         return pieces
     if attribute.type != "number":
-        lo = smallest_carried(math.ceil(lo)) if lo > -math.inf else lo
-        hi = largest_carried(math.floor(hi)) if hi < math.inf else hi
+        lo = double_at_least(math.ceil(lo)) if lo > -math.inf else lo
+        hi = double_at_most(math.floor(hi)) if hi < math.inf else hi
     if attribute.type == "timestamp":
         # Beyond the first and the last year there is no moment, and no text for one.
         lo = lo if lo >= FIRST_MOMENT else -math.inf

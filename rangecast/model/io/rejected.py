@@ -44,12 +44,12 @@ class RejectedRows:
         self.count += 1
         self._waiting.append(
             {
-                "file": _carried(rejected.source),
+                "file": _encodable(rejected.source),
                 "row": rejected.row,
-                "column": _carried(rejected.column),
-                "value": _carried(rejected.value),
-                "reason": _carried(rejected.reason),
-                "remedy": _carried(rejected.remedy),
+                "column": _encodable(rejected.column),
+                "value": _encodable(rejected.value),
+                "reason": _encodable(rejected.reason),
+                "remedy": _encodable(rejected.remedy),
                 "data": _text(data),
             }
         )
@@ -111,9 +111,9 @@ def _text(data: dict[str, Any] | str) -> str:
     """Return a row as readable text."""
     if not isinstance(data, str):
         data = json.dumps(data, default=str, ensure_ascii=False)
-    return _carried(data)
+    return _encodable(data)
 
 
-def _carried(text: str) -> str:
+def _encodable(text: str) -> str:
     """Escape lone surrogates, so that a text can be encoded as UTF-8."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

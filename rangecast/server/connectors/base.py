@@ -119,7 +119,7 @@ async def published(
     """
     while True:
         # Not by `upto`: an attempt may bring more messages than the one before.
-        state.begin(f"{source} {known(core, source, space)}")
+        state.begin(f"{source} {read_position(core, source, space)}")
         entry = await entry_of(core, space)
         if state.skips and state.is_stuck:
             lines = await asyncio.to_thread(_usable, core, entry, lines, source, numbers, state)
@@ -160,11 +160,11 @@ def _usable(
     return usable
 
 
-def known(core: Core, source: str, space: str) -> int | None:
+def read_position(core: Core, source: str, space: str) -> int | None:
     """Return the read position of a source according to the log."""
     return core.deduplicator.offsets.get(f"{TENANT}/{space}/{source}")
 
 
-def places(core: Core, prefix: str, space: str) -> dict[str, int]:
+def read_positions(core: Core, prefix: str, space: str) -> dict[str, int]:
     """Return the read positions of all sources with this name prefix, by the rest of the name."""
     return core.deduplicator.read_from(TENANT, space, prefix)

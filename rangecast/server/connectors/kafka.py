@@ -19,8 +19,8 @@ from rangecast.server.connectors.base import (
     TAKEN,
     BusError,
     Source,
-    places,
     published,
+    read_positions,
     source_task,
 )
 from rangecast.server.core import Core
@@ -304,7 +304,7 @@ class _Topic:
         """Return the offsets recorded in the log, by topic id (or "") and partition."""
         offsets: dict[str, dict[int, int]] = {}
         prefix = f"kafka:{self._source.name}:"
-        for rest, at in places(self._core, prefix, self._source.space).items():
+        for rest, at in read_positions(self._core, prefix, self._source.space).items():
             identity, _, number = rest.rpartition(":")
             offsets.setdefault(identity, {})[int(number)] = at
         return offsets

@@ -15,8 +15,8 @@ from rangecast.server.connectors.base import (
     BusError,
     Source,
     error_text,
-    places,
     published,
+    read_positions,
     source_task,
 )
 from rangecast.server.core import Core
@@ -149,7 +149,7 @@ async def _read(core: Core, url: str, source: Source, state: SourceState) -> Non
             )
         # A stream that is made again begins at 1 again: when it was made is part of its name.
         prefix, made = f"nats:{name}:{source.name}:", str(info.created)
-        state.identify(made, known := places(core, prefix, source.space))
+        state.identify(made, known := read_positions(core, prefix, source.space))
         key, begin = f"{prefix}{made}", known.get(made, 0) + 1
         begin = _beginning(state, key, begin, info.state)
         reading = await stream.pull_subscribe(

@@ -13,7 +13,7 @@ import pytest
 
 from rangecast.server.connectors import base as bus
 from rangecast.server.connectors import kafka as kafka_module
-from rangecast.server.connectors.base import BusError, Source, places
+from rangecast.server.connectors.base import BusError, Source, read_positions
 from rangecast.server.connectors.kafka import KafkaDelivery, kafka_source
 from rangecast.server.connectors.nats import nats_source
 from rangecast.server.delivery import push
@@ -159,7 +159,7 @@ def test_what_a_stream_has_lost_is_reported_and_one_made_again_is_read_whole(
             entry = service.core.registry.space("default", "s")
             (rest,) = (
                 one
-                for one in places(service.core, "nats:lossy:lossy:", "s").items()
+                for one in read_positions(service.core, "nats:lossy:lossy:", "s").items()
                 if one[1] == 50
             )
             where = f"nats:lossy:lossy:{rest[0]}"

@@ -75,7 +75,9 @@ async def why_not(request: Request, space: str) -> Any:
     core, entry, body = await _read_request(request, space)
     nearest = check_integer("k", body.k, 1, MAX_NEAREST)
     index = core.indexes[entry.number]
-    return await _read(index, explain.recipients, body.query(), _passing(core, entry), nearest)
+    return await _read(
+        index, explain.recipients, body.query(), _session_numbers(core, entry), nearest
+    )
 
 
 @router.get("/{space}/explain")
@@ -101,8 +103,8 @@ async def find_covering(request: Request, space: str) -> Any:
         wanted = await asyncio.to_thread(core.quotas.parsed, entry.tenant, body.filter, own)
     else:
         raise RequestError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
-    passing = _passing(core, entry)
-    return await _read(index, explain.find_covering, wanted, number, passing)
+    sessions = _session_numbers(core, entry)
+    return await _read(index, explain.find_covering, wanted, number, sessions)
 
 
 @router.get("/{space}/boxes")
@@ -114,8 +116,8 @@ async def boxes(request: Request, space: str, x: str = "", y: str = "", limit: i
     core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 2000)
-    index, passing = core.indexes[entry.number], _passing(core, entry)
-    return await _read(index, explain.boxes_on_axes, x, y, passing, limit)
+    index, sessions = core.indexes[entry.number], _session_numbers(core, entry)
+    return await _read(index, explain.boxes_on_axes, x, y, sessions, limit)
 
 
 @router.get("/{space}/shapes")
@@ -130,9 +132,9 @@ async def list_shapes(
     core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 10_000)
-    index, passing = core.indexes[entry.number], _passing(core, entry)
+    index, sessions = core.indexes[entry.number], _session_numbers(core, entry)
     first = arrival_after(after)
-    shapes = await _read(index, shapes_of, place, passing, first, limit)
+    shapes = await _read(index, shapes_of, place, sessions, first, limit)
     shapes["tiles"] = request.app.state.map_tiles
     return Response(msgspec.json.encode(shapes), media_type="application/geo+json")
 
@@ -149,7 +151,7 @@ async def _read(
     return await asyncio.to_thread(run)
 
 
-def _passing(core: Core, entry: SpaceEntry) -> set[int]:
+def _session_numbers(core: Core, entry: SpaceEntry) -> set[int]:
     """Return the numbers of a space's session subscriptions, such as those of the page."""
     return {
         version.number
