@@ -73,7 +73,7 @@ class FrameError(RangecastError):
 
 
 class UsageError(RangecastError):
-    """A call or a command was given arguments that don't fit together."""
+    """A call or command that can't be carried out as given, such as for an invalid argument."""
 
     code = "usage"
 

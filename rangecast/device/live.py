@@ -50,7 +50,7 @@ class DeviceSet:
         """Replace all rows on the device with these, ascending."""
         with self.lock, self._working():
             self._boxes = None
-            self._idle.clear()  # their buffers are for the boxes of before
+            self._idle.clear()  # their buffers are for the previous boxes
             terms = terms_of_rows(arrays, rows, self.free)
             self._boxes = DeviceBoxes(self.runtime, self.dimensions, terms)
             self._arrays = arrays

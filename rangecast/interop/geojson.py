@@ -113,8 +113,9 @@ def location_of(space: Space) -> Location:
 def _ids(features: Sequence[Any]) -> tuple[list[Any], list[str]]:
     """Return the id of each feature, and the names that aren't unique.
 
-    An id is the feature's own, that of its properties, or their name; a name that isn't unique is
-    followed by the position of the feature, which is the id of a feature without any of these.
+    An id is the feature's own `id`, else the property `id`, `geometryId` or `name`. A name that
+    isn't unique is followed by the feature's position in the collection, and a feature without any
+    of these has its position as id.
     """
     labels = [_label(feature) for feature in features]
     counts = Counter(str(label) for label, _ in labels if label is not None)

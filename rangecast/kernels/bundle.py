@@ -1,22 +1,22 @@
-"""Passing a bundle of arrays to a kernel.
+"""Bundles of arrays, passed to kernels as one table of addresses.
 
 A layout is a named tuple of arrays, its fields annotated with the types of `kernels.arrays`; a
 matrix is annotated as `Annotated[F64, 2]`, and a field may be an `int`. A `Bundle` holds the arrays
-of one and a table of their addresses. The table is all that a kernel is given, because numba takes
-a quarter of a microsecond for one array and half a microsecond more for every array of a tuple.
-The first line of the kernel makes the layout again, under the same names:
+of one and a table of their addresses. A kernel is passed only the table, because numba takes a
+quarter of a microsecond for one array and half a microsecond more for every array of a tuple. The
+first line of the kernel restores the layout, with the same names:
 
     tree = opened(table, Tree)            arrays, which have a length and can be sliced
     tree = pointers(opened(table, Tree))  pointers: indexed flat, without a length
 
 numba counts the references to an array whenever it is handed from one function to the next, which
 can cost more than an inner loop. A pointer is just a number. Neither keeps memory alive: the caller
-of the kernel holds the bundle in the meantime. An array that a kernel makes itself is freed after
-its last mention, and a pointer isn't one: hand the array to another function, which may point into
-it.
+of the kernel holds the bundle in the meantime. An array made in a kernel is freed after its last
+use, even if a pointer into it is still in use; so pass the array to another function, and take the
+pointer there.
 
 With numba's bounds check on (NUMBA_BOUNDSCHECK=1), a pointer knows its length: an item, or a vector
-(`bits`), that isn't wholly inside is an IndexError. Addresses that a kernel computes from a
+(`bits`), that isn't wholly inside raises an IndexError. Addresses that a kernel computes from a
 pointer keep that knowledge.
 """
 

@@ -41,7 +41,7 @@ _integers: list[AnyArray] = []
 def integer_objects() -> AnyArray:
     """Return preallocated int objects, 0 to 65,535, shared by all sets.
 
-    Kernels read them by address, so that a caller must hold the array.
+    Kernels read them by address, so the caller must keep a reference to the array.
     """
     if not _integers:  # a lock could be held by another thread when the process forks
         _integers.append(np.arange(_INTEGERS).astype(object))

@@ -419,7 +419,10 @@ class Summary(SubscriptionSet):
         return np.concatenate([self._levels.covered(part) for part in sets])
 
     def _edit(self, parts: Iterator[RangeSets], by: int) -> RangeSets:
-        """Add or remove ranges; return the change of the union by each set."""
+        """Add ranges (`by` = 1) or remove them (-1); return the change of the union by each set.
+
+        After an error, all ranges are as before.
+        """
         done: list[RangeSets] = []
         changed = []
         try:

@@ -192,7 +192,7 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def moved(self, point: Any, position: Any) -> Any:
-        """Return the position of an object after a change; `place` is the old one, None if new."""
+        """Return the position of an object after a change; `point` is the old one, None if new."""
 
     @abstractmethod
     def key(self, slot: int) -> tuple[float, int]:

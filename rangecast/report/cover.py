@@ -30,7 +30,7 @@ class Coverer(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Subscriptions by the number of attributes that they mention."""
+    """Subscriptions that mention the same number of attributes, and how many are redundant."""
 
     attributes: int
     subscriptions: int

@@ -197,7 +197,7 @@ def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
     """Return a bar chart of the events per second of each micro-batch."""
     svg = Svg("Events per second by micro-batch")
     rates = [row.events / max(row.seconds, 1e-9) for row in stream]
-    with plot(svg, title="", x="micro-batch", y="events a second", size=_THIRD) as axes:
+    with plot(svg, title="", x="micro-batch", y="events per second", size=_THIRD) as axes:
         axes.bar(range(len(rates)), rates, color=COLOURS[0])
         axes.set_ylim(0, max(rates) * 1.18)
         if batch is not None:

@@ -2,26 +2,25 @@
 
     000001/                     a whole set, a snapshot (`model.snapshot`) that never changes
         origin.json             the files of edits that went into this version and those before
-        rejected.jsonl           edits that could not be applied, each with its reason
+        rejected.jsonl          edits that could not be applied, each with its reason
         committed.json          when it was committed; never before the version it follows
     000002/                     or what edits changed, as a layer over others (`layers`)
         over.json               the base version, and the layers in between, the oldest first
     parts/000001/               a pruned version that later versions are layered over
     pins/<stream>/000000012.json    batch 12 of that stream is answered with this version
-    file.json                   the manifest of what `commit_file` committed last
+    file.json                   the manifest of the set that `commit_file` committed last
     unseen/                     versions that are being written or deleted
     lock                        held while a version is committed, pinned or pruned
 
 Edits of a large set make a small version: a layer over the one before. It takes in earlier layers
-that are at most twice its size, so there are few, and what edits wrote is written again a few times
+that are at most twice its size, so there are few layers, and an edit is rewritten only a few times
 over the years. When the layers are an eighth of the set, the next version is a whole one.
 
 A version is written in `unseen` and renamed into place when it is complete; any program may add
-one, as `Engine.save` does. A pin is on the disk before its batch is matched: a batch that is run
-again after a crash finds its pin and gives the same answer, whatever was committed in the meantime.
-`prune` leaves pinned versions alone. A stream's pins are released `REPLAYABLE` batches later: Spark
-repeats the last batch, and only after a power failure that took its newest files with it perhaps
-one before.
+one, as `Engine.save` does. A pin is on disk before its batch is matched: a batch that is repeated
+after a crash finds its pin and gives the same answer, whatever was committed in the meantime.
+`prune` keeps pinned versions. A stream's pins are released `REPLAYABLE` batches later: Spark
+repeats the last batch, and an earlier one only if a power failure destroyed its newest files.
 
 The folder is on a file system with rename and locks: local, or NFS 4 for several hosts.
 """

@@ -3,7 +3,7 @@
 Every edge of a subscription is a random segment of 0 .. 2^31 - 1. A command is an unsubscribe
 with probability p, of a subscription chosen at random among those that are live. The paper's
 settings: 60,000 commands on 5 attributes with p = 5% and 40% (V-B); 10,000 .. 100,000 commands on
-3 .. 8 attributes with p = 15% (V-C). Its "dimensions" are those of the points, two an attribute.
+3 .. 8 attributes with p = 15% (V-C). Its "dimensions" are those of the points, two per attribute.
 
 Where the paper is silent:
 - A random segment has two independent, uniform ends (`segment` is `ends`), or a uniform length and

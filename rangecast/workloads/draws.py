@@ -30,7 +30,7 @@ def zipf(count: int, skew: float) -> F64:
 def pick(rng: np.random.Generator, probabilities: F64, size: int | tuple[int, ...]) -> I64:
     """Return random positions in a list of probabilities, drawn by these probabilities."""
     steps = np.cumsum(probabilities)
-    steps[-1] = np.inf  # whatever the sum rounds to, the last place takes the rest
+    steps[-1] = np.inf  # whatever the sum rounds to, the last position takes the rest
     return np.searchsorted(steps, rng.random(size), side="right").astype(np.int64)
 
 

@@ -49,7 +49,7 @@ def or_never(make: Callable[[], Filter]) -> Filter | None:
 
 
 def assert_small(some: Filter) -> None:
-    """No box lies inside another, and no two could be one; boxes are in order."""
+    """No box lies inside another, no two could be merged into one, and boxes are in order."""
     lo, hi = some.arrays()
     assert list(some.boxes) == sorted(set(some.boxes))
     for a, b in itertools.permutations(range(len(lo)), 2):

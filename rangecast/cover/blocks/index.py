@@ -153,15 +153,16 @@ def _room(index: BlockState) -> int:
     # Every tile may be full and halved at its next leaf, after that only at each 32nd one; so it is
     # with leaves and boxes.
     tiles = header[TILE_ROOM] - header[TILES]
-    splits = min(header[LEAF_ROOM] - header[LEAVES], _steps(tiles, header[TILES], WIDE // 2))
-    return _steps(splits, header[LEAVES], MIN_ENTRIES)
+    splits = min(header[LEAF_ROOM] - header[LEAVES], _additions(tiles, header[TILES], WIDE // 2))
+    return _additions(splits, header[LEAVES], MIN_ENTRIES)
 
 
 @jit
-def _steps(spare: int, full: int, width: int) -> int:
-    """Return how many steps `spare` is enough for, if `full` leaves may split at once.
+def _additions(spare: int, full: int, width: int) -> int:
+    """Return how many items can be added while `spare` leaves or tiles are free.
 
-    That is the largest s with min(s, full) + s // each + 1 <= spare, or a little less.
+    `full` of those in use may split at the next item, a new one after `width` items. So it is the
+    largest s with min(s, full) + s // width + 1 <= spare, or a little less.
     """
     left = spare - 1
     return max(0, (left - full) * width, left - left // width)

@@ -181,12 +181,12 @@ class _Batch:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all events have been searched, all of them together."""
+        """Return whether a single search has covered all events."""
         return self.last - self.first == len(self.points)
 
     @property
     def matches(self) -> MatchRows:
-        """Return the matches of all events, which are done."""
+        """Return the matches of all events, once a single search has covered them (`is_done`)."""
         rows = self.rows[: self.offsets[-1]]
         work = Work(self.visited, self.tested)
         return MatchRows(self.offsets, rows if len(rows) == len(self.rows) else rows.copy(), work)

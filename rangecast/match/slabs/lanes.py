@@ -46,7 +46,7 @@ LOW = 0xFFFFFFFF
 
 @edited
 class Scratch(NamedTuple):
-    """Room that a search works in."""
+    """Scratch arrays of a search."""
 
     table: U64
     """(d, chunks, TABLE_ROWS) rows of lanes."""
@@ -63,7 +63,7 @@ class Scratch(NamedTuple):
 
 
 class SearchRoom(NamedTuple):
-    """Room to search for this many chunks of LANES events with d attributes."""
+    """Scratch arrays to search for this many chunks of LANES events with d attributes."""
 
     d: int
     chunks: int
@@ -77,7 +77,7 @@ _MAX_KEPT = 1 << 22
 
 
 def take_room(d: int, chunks: int) -> SearchRoom:
-    """Return room for a search, which no other search has until `keep_room`."""
+    """Return scratch arrays for a search, which no other search uses until `keep_room`."""
     room: SearchRoom | None = vars(_kept).pop("room", None)
     if room is None or room.d < d or room.chunks < chunks:
         return SearchRoom(d, chunks, _new_room(d, chunks))
@@ -85,7 +85,7 @@ def take_room(d: int, chunks: int) -> SearchRoom:
 
 
 def keep_room(room: SearchRoom) -> None:
-    """Keep the room of a search for the next one of this thread."""
+    """Keep the scratch arrays of a search for the next one of this thread."""
     if room.scratch.memory <= _MAX_KEPT:
         _kept.room = room
 

@@ -1,4 +1,4 @@
-"""Making `Postings` from the anchors of words."""
+"""Build `Postings` from the anchors of words."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Claims:
         self._folder = folder
 
     def add(self, events: I64, rows: I64) -> None:
-        """Add pairs: places of events, and rows."""
+        """Add claimed pairs: positions of events, and rows of subscriptions."""
         block = events // BLOCK
         keys = (events - block * BLOCK) * self.rows + rows
         if (np.diff(block) < 0).any():

@@ -78,7 +78,7 @@ class Verdict:
         return not any(self.differences().values())
 
     def differences(self) -> dict[str, int]:
-        """Return the count of each kind of difference, by what it is called."""
+        """Return the number of differences of each kind, by the name of the kind."""
         return {
             "pairs missing": self.missing_pairs,
             "pairs that don't match": self.extra_pairs,

@@ -1,4 +1,4 @@
-"""Building trees of levels: empty, from breakpoints, or with more room (see tree.py)."""
+"""Build trees of levels: empty, from breakpoints, or with more room (see tree.py)."""
 
 from __future__ import annotations
 

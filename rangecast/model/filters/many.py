@@ -188,9 +188,10 @@ def _range(kind: int, sign: int, value: float) -> tuple[float, float]:
 def _cut(
     data: U8, ends: I64, row: int, names: _Names, lo: F64, hi: F64, good: Bool, listed: I64
 ) -> tuple[int, int]:
-    """Compute the box of every text from `row` on, or mark it as not good; list other literals.
+    """Compute the box of every text from `row` on, or mark the text for the parser (not `good`).
 
-    listed   conditions on other literals: row, axis, operator, start and end of the literal
+    listed   conditions whose literals need their attribute to be read, such as words and dates:
+             row, axis, operator, start and end of the literal
 
     It stops when the list may be too short for the next text. Returns the next row, and the length
     of the list.

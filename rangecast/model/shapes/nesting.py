@@ -68,7 +68,7 @@ class Nesting:
         return not self._inside and self._texts.is_empty
 
     def has_words(self, lo: F64) -> bool:
-        """Return whether a box has a condition on a place or a text."""
+        """Return whether any of these boxes has a condition on a place or a text."""
         axes = [*self._axes, *self._texts.axes]
         return bool(axes) and bool(np.isfinite(lo[:, axes]).any())
 

@@ -253,7 +253,7 @@ class BoxTiler:
     def paint(
         self, zone: BoxZone, seq: int, position: int, old: WireObject, y: float
     ) -> BoxPainting:
-        """Begin a change of an object to y; its messages start with this position."""
+        """Begin to change an object's value to y; `position` is that of its first message."""
         return BoxPainting(self, zone, seq, position, old, y)
 
     def hull(

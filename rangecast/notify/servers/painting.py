@@ -72,7 +72,7 @@ class AnyTiler(Protocol):
         """Calls of each kind so far."""
 
     def paint(self, zone: Any, seq: int, position: int, old: WireObject, y: float) -> AnyPainting:
-        """Begin a change of an object to y; its messages start with this position."""
+        """Begin to change an object's value to y; `position` is that of its first message."""
 
     def answer(self, zone: Any, asked: Any) -> Question | Answer:
         """Answer a question for the zone, or return what the next zone is asked."""
@@ -176,7 +176,7 @@ class Tiler:
         self.hops[kind] += hops
 
     def paint(self, zone: LineZone, seq: int, position: int, old: WireObject, y: float) -> Painting:
-        """Begin a change of an object to y; its messages start with this position."""
+        """Begin to change an object's value to y; `position` is that of its first message."""
         return Painting(self, zone.index, seq, position, old, y)
 
     def answer(self, zone: LineZone, asked: FirstK | MinY) -> FirstK | MinY | Nearest | Lowest:

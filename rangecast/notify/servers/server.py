@@ -235,7 +235,7 @@ class Server:
     # ---- zones
 
     def _update_total(self, seq: int, objects: int) -> None:
-        """Update the total number of objects, as of a change."""
+        """Set the total number of objects as of change `seq`, unless a later one is known."""
         if seq >= self._seq:
             self._seq, self._objects = seq, objects
 

@@ -225,7 +225,7 @@ class LinkHandlers(InterestHandlers):
     def _compare_histories(self, link: Link, frame: Hello) -> None:
         """Detect that the neighbour has other events under the same numbers.
 
-        If not, this log was restored from an older copy, or has lost its end. Numbers of before
+        If not, this log was restored from an older copy, or has lost its end. Earlier numbers
         aren't given again, so nothing that comes is taken for something else. What was accepted
         since, under numbers that the neighbour has seen, it won't get: that is reported to it.
         """

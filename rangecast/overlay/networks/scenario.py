@@ -30,7 +30,7 @@ _MAX_BATCH = 1000
 
 @dataclass(frozen=True)
 class ScenarioData:
-    """Data of a scenario."""
+    """The subscriptions and events of a scenario, encoded over one space."""
 
     space: Space
     boxes: Boxes

@@ -145,7 +145,7 @@ class Oracle:
                 self._forget(id_)
 
     def trust(self) -> None:
-        """Mark again as known what has propagated."""
+        """Believe again what brokers report as propagated (see `doubt`)."""
         self._doubted.clear()
 
     def lost(self) -> list[str]:

@@ -288,7 +288,10 @@ class World(Cabling):
     # ---- clients
 
     def trust(self) -> None:
-        """Make clients subscribe again to forgotten items, and trust the answer."""
+        """Ask again about all subscriptions that aren't known to have propagated.
+
+        From now on the oracle believes the answers, also of brokers that lost items.
+        """
         self.oracle.trust()
         for id_, name in self.oracle.live():
             if not self.oracle.is_propagated(id_):

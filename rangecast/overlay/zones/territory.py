@@ -65,7 +65,7 @@ class Territory:
         self._out: list[Any] = []
 
     def load(self) -> int:
-        """Return how many interests are here."""
+        """Return the number of interests that the broker has."""
         return len(self.interests)
 
     def _send(self, to: int, what: Any) -> None:

@@ -163,7 +163,7 @@ class ZoneMap:
     """The zones of a network, in order of their lower corners."""
 
     def __init__(self, boxes: Iterable[Box], frame: Box, hops: U8 | None = None):
-        """Start from zones that tile the space.
+        """Lay out zones, which must tile the space.
 
         frame   where interests lie: distances are measured in it, and the server is at its centre
         hops    links of the internet between the brokers of two zones; 1 if left out
@@ -184,7 +184,7 @@ class ZoneMap:
         )
         centre = tuple(a / 2 + b / 2 for a, b in zip(*frame, strict=True))
         self.server = self.zone_of(centre)
-        """The zone that holds the centre of the frame."""
+        """The zone that contains the centre of the frame."""
 
     @classmethod
     def grown(
@@ -271,7 +271,7 @@ def _check_reached(zones: I64) -> None:
 
 
 def _adjacent(lo: F64, hi: F64, zone: int) -> I64:
-    """Return the zones that share a part of a face with one."""
+    """Return the zones that share part of a face with a zone."""
     meets = (lo <= hi[zone]) & (lo[zone] <= hi)
     touches = (np.nextafter(hi, np.inf) == lo[zone]) | (np.nextafter(hi[zone], np.inf) == lo)
     return np.flatnonzero((meets | touches).all(axis=1) & ((~meets).sum(axis=1) == 1))

@@ -253,7 +253,7 @@ def getnext(walks: Walks, axis: int, above: float, below: float) -> int:
 
 @jit
 def fetch_rounds(source: I64, points: F64, rounds: I64, cursor: I64, counters: I64) -> None:
-    """Call getnext on all attributes in turn, as many rounds as are given for each event."""
+    """Call getnext on all attributes in turn, `rounds[e]` times for event e."""
     walks = walks_of(source, cursor, counters)
     for event in range(len(points)):
         point = points[event]

@@ -2,7 +2,7 @@
 
 See `kernels.lanes`. The boxes of a band are taken best first. Events that have their k drop out
 after each band, so that the others move together. Where the hulls of blocks leave hardly anything
-to compare, or most boxes hold, one event at a time is faster: some events of each band are tried.
+to compare, or most boxes match, one event at a time is faster: some events of each band are tried.
 """
 
 from __future__ import annotations
@@ -73,12 +73,13 @@ def _pays(
     end: int,
     counts: Any,
 ) -> tuple[bool, int]:
-    """Return whether to compare all boxes of a band with these events, by the hulls that some meet.
+    """Return whether a band is searched faster for all these events at once than one by one.
 
-    Where many boxes contain an event, they are written faster one event at a time. Of the first
-    band that isn't known; if its bounds are there as they are, comparing these is fastest.
+    It is estimated from the hulls that some of the events meet. Matches are written faster one
+    event at a time, and their number is estimated from the bands before. So it is unknown for the
+    first band, which is searched one by one if it stores its bounds as doubles (`has_head`).
 
-    Returns the words that it took as well.
+    Returns the words read by the estimate as well.
     """
     if band == 0 and view.has_head:
         return False, ZERO
@@ -98,7 +99,7 @@ def _pays(
 def _tabulate(
     value: Any, d: int, members: Any, begin: int, end: int, codes: U8, table: U64
 ) -> None:
-    """Make the table of the members from begin to before end, by the codes given."""
+    """Build the table of members[begin:end] from their codes."""
     for i in range(begin, end):
         for j in range(d):
             codes[i - begin, j] = value[members[i] * d + j]

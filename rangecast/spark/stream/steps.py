@@ -5,8 +5,8 @@
     FilterStep([MergedSet(subscriptions)], [Folder("wanted/")])
 
 Every step takes the events of the source; `filters` are summaries that let only some of them
-through. A step names its sinks, and is answered by the version of its set that a batch is pinned
-to.
+through. A step names its sinks. Each batch is pinned to one version of the step's set, which
+answers it.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ class SingleEpisode(Episode):
     # ---- parts of rounds
 
     def work(self, one: Round, weights: dict[str, int] | None = None) -> list[threading.Thread]:
-        """Let all writers begin with the ops of a round."""
+        """Start all writers on the ops of a round; return their threads."""
         for writer in self.writers:
             writer.done = 0
         threads = []
@@ -309,7 +309,7 @@ class SingleEpisode(Episode):
         return threads
 
     def work_repeats(self, one: Round) -> list[threading.Thread]:
-        """Let all writers begin with ops that are mostly repeats."""
+        """Start all writers on ops that are mostly repeats; return their threads."""
         return self.work(one, REPEATS)
 
     def until_done(self, count: int, threads: list[threading.Thread]) -> None:

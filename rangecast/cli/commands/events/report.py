@@ -95,7 +95,7 @@ def report(
 
 
 def _of_version(path: Path, version: int | None) -> str:
-    """Return which version was used, in words, if there are several."""
+    """Return a text with the version used, empty for a set without versions."""
     from rangecast.store.versions import Versions, has_versions
 
     return f", version {version or Versions(path).latest()}" if has_versions(path) else ""

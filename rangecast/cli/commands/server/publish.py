@@ -48,11 +48,11 @@ def publish(
     try:
         with at.client_in(space) as client:
             for piece in batches_of(events, batch):
-                bad: list[RejectedRow] = []
-                answer = client.publish(piece, ignore_unknown=ignore_unknown, rejected=bad)
+                rejections: list[RejectedRow] = []
+                answer = client.publish(piece, ignore_unknown=ignore_unknown, rejected=rejections)
                 accepted += answer.accepted
-                rejected += len(bad)
-                for rejection in bad:
+                rejected += len(rejections)
+                for rejection in rejections:
                     shown_value = f"\n  given: {rejection.value}" if rejection.value else ""
                     reason = f"{rejection.column!r}: {rejection.reason}"
                     text = f"{reason}{shown_value}\n  hint: {rejection.remedy}"

@@ -274,7 +274,7 @@ def _partition_text(value: Any, column: str, target: Target) -> str | None:
 
 
 def no_partition(sink: str, column: str, value: str, place: str) -> UsageError:
-    """Return the error of a text that readers of partitions take for null."""
+    """Return the error for a partition value that readers take for null."""
     text = repr(value) if value else "an empty string"
     return UsageError(
         f"{sink}: the partition column {column!r} has {text}, which a {place} can't distinguish "

@@ -72,7 +72,7 @@ class State:
     """The objects of boards, (y, x), after each unit that changed them."""
 
     def take(self, unit: Unit, findings: Findings) -> None:
-        """Carry out the next unit."""
+        """Apply the next unit."""
         if unit.kind == "events":
             self._take_events(unit)
         elif unit.kind == "edits":
@@ -85,13 +85,13 @@ class State:
                 self.acks[consumer] = max(self.acks.get(consumer, 0), seq)
         elif unit.kind == "updates":
             head, *lines = unit.body.split(b"\n")
-            told = json.loads(head)
+            header = json.loads(head)
             changes = [json.loads(line) for line in lines]
             for seq, change in enumerate(changes, unit.first):
                 self.updates[seq] = change
-            board = self.boards[told["board"]]
+            board = self.boards[header["board"]]
             for seq, consumer, lists in board.update(
-                changes, unit.first, is_batch=told.get("is_batch", False)
+                changes, unit.first, is_batch=header.get("is_batch", False)
             ):
                 self._lists(seq, consumer, lists)
             self.objects[unit.last] = {
