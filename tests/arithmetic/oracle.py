@@ -54,7 +54,7 @@ def value(tree: Tree, event: Event) -> float:
 
 
 def holds(comparison: Tree, event: Event, negated: bool = False) -> bool:
-    """Whether a comparison, or its negation, holds for an event."""
+    """Return whether a comparison, or its negation, holds for an event."""
     sign, left, right = comparison
     try:
         return _SIGNS[_OPPOSITE[sign] if negated else sign](value(left, event), value(right, event))
@@ -120,11 +120,11 @@ class Draw:
 
 
 def has_name(tree: Tree) -> bool:
-    """Whether an expression mentions an attribute."""
+    """Return whether an expression mentions an attribute."""
     return tree[0] == "name" or any(has_name(one) for one in tree[1:] if isinstance(one, tuple))
 
 
 def is_simple(comparison: Tree) -> bool:
-    """Whether it is a comparison of an attribute with a number, which isn't arithmetic."""
+    """Return whether it is a comparison of an attribute with a number, which isn't arithmetic."""
     kinds = {comparison[1][0], comparison[2][0]}
     return kinds == {"name", "number"}

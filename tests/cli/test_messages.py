@@ -1,4 +1,4 @@
-"""What the shell says: mistakes are told with what to do, and nothing given is ignored."""
+"""Messages of the shell: errors come with a hint, and no input is ignored."""
 
 import json
 import re

@@ -37,7 +37,7 @@ PLACES = {
 
 
 async def answers(service: Service) -> list[Any]:
-    """What a history of edits and bodies gives: matches in the answers, messages of a consumer."""
+    """Return the matches in the answers to edits and bodies, and a consumer's messages."""
     await prepared(service)
     names, found = list(SUBSCRIPTIONS), []
     for turn in range(4):

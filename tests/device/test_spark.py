@@ -30,7 +30,7 @@ path = "{out}"
 
 
 def on_emulator(kind, boxes):
-    """What a worker unpickles. Workers are reused: there, `cuda` stays what it is."""
+    """Return an object on the emulator, for workers: these are reused, so `cuda` stays as it is."""
     devices.DEVICES["emulator"] = EmulatedRuntime
     return kind(boxes, "emulator")
 

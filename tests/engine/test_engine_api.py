@@ -1,4 +1,4 @@
-"""What a user of `Engine` sees beside the answers: order, records, inputs of any kind, mistakes."""
+"""The interface of `Engine` beside its answers: order, records, inputs of any kind, mistakes."""
 
 from __future__ import annotations
 

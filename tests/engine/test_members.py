@@ -45,7 +45,7 @@ SPOKEN = {
     "__iter__": "__aiter__",
     "__getitem__": "get",
 }
-"""What isn't awaited in Python, and its name in `AsyncClient`."""
+"""Members that aren't awaited in `Client`, and their names in `AsyncClient`."""
 
 
 def test_what_an_engine_has_a_client_has() -> None:

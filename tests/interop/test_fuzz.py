@@ -103,7 +103,7 @@ POLICIES = [
 HITS = {"hits": {"hits": [{"_id": n, "_source": {"query": q}} for n, q in QUERIES.items()]}}
 FED = [{"put": f"id:x::{n}", "fields": {"predicate": p}} for n, p in PREDICATES.items()]
 ENVELOPE = {"eventbridge-listed": 2, "percolator-hits": 3, "geojson": 2, "azure": 2}
-"""How deep rules lie in their file; 1, if it has nothing around them."""
+"""Depth of the rules in their file; 1 if nothing is around them."""
 FILES: dict[str, tuple[ModuleType, str]] = {
     "eventbridge": (eventbridge, json.dumps(PATTERNS)),
     "eventbridge-listed": (eventbridge, json.dumps(LISTED)),
@@ -124,7 +124,7 @@ HOSTILE: list[Any] = [
     *(None, True, 0, -1, 10**30, 1.5, float("inf"), "", "x", "\x00", "'", "é\n", "\ud800"),
     *([], {}, [None], [[]], {"": {}}, [{}], {"type": ["Point"]}, ["a"] * 3, {"a": [1]}),
 ]
-"""What may stand in the place of any value."""
+"""Values that may replace any other."""
 
 
 def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -43,7 +43,7 @@ def rejection(system, rule, **options):
 
 
 def agree(imported, rules, events, holds):
-    """Whether a plain evaluator of the rules and what was imported agree on all events."""
+    """Assert that the import agrees with a plain evaluator of the rules on all events."""
     assert imported.rejected == []
     for event, found in zip(events, matches(imported, events), strict=True):
         assert found == [id_ for id_, rule in rules.items() if holds(rule, event)], event
@@ -53,7 +53,7 @@ def agree(imported, rules, events, holds):
 
 
 def pattern_holds(pattern, event):
-    """Whether a pattern holds, field by field, on an event with fields inside others."""
+    """Return whether a pattern matches a nested event, field by field."""
     for key, wanted in pattern.items():
         if key == "$or":
             if not any(pattern_holds(one, event) for one in wanted):

@@ -142,7 +142,7 @@ def expected_of(model, points):
 
 
 def answers(engine, view, points):
-    """What a view says, in batches and one by one: both the same."""
+    """Return the answers of a view, after comparing batches with single events."""
     ids = view.rows.ids
     found = [set(ids[list(rows)].tolist()) for rows in as_sets(match_live(view, points))]
     for event in range(0, len(points), 97):

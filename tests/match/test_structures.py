@@ -1,4 +1,4 @@
-"""What all structures that match and rank have in common: see `tests.support.structures`."""
+"""Common behaviour of the structures that match and rank: see `tests.support.structures`."""
 
 import gc
 import pickle

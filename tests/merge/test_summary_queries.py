@@ -71,7 +71,7 @@ def test_covering_subsumption_and_merging_in_one_look_up():
 
 
 def told_of(table, ranges):
-    """What a table says of ranges: held whole or not, and the gaps that it looked for."""
+    """Return what a table says of ranges: contained or not, and the gaps that it looked for."""
     before = table.work
     held = bool(table._levels.covered(RangeSets.single(ranges))[0])
     assert table.work.touched == before.touched

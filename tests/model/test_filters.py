@@ -32,7 +32,7 @@ def point(space: Space, event: dict[str, Any]) -> np.ndarray:
 
 
 def held(some: Filter, points: np.ndarray) -> np.ndarray:
-    """Whether any box holds, for each point."""
+    """Return for each point whether any box contains it."""
     lo, hi = some.arrays()
     inside = (lo[:, None] <= points) & (points <= hi[:, None])
     return inside.all(axis=2).any(axis=0)

@@ -1,4 +1,4 @@
-"""What is read of a cell depends on that cell alone: not on its neighbours, format or door."""
+"""A cell is read the same whatever its neighbours, its format and the interface."""
 
 from __future__ import annotations
 

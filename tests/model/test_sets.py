@@ -43,7 +43,7 @@ SETS = {
 
 
 COARSE = ("summary", "split")
-"""What they hold depends on their cells, and those on the texts that they have seen."""
+"""Sets whose answers depend on their cells, and so on the texts that they have seen."""
 
 
 @pytest.fixture(params=SETS)
@@ -68,7 +68,7 @@ def content(one):
 
 
 def agrees(kind, one, other):
-    """Whether two sets hold the same and say the same; a summary may say yes for more events."""
+    """Return whether two sets are equal and answer alike; a summary may match more events."""
     if content(one) != content(other):
         return False
     if kind not in COARSE:

@@ -1,4 +1,4 @@
-"""What paper 003 states and can be checked on any machine; its running example, rebuilt.
+"""Statements of paper 003 that can be checked on any machine; its running example, rebuilt.
 
 Its figures are lost, but the text of examples 1, 2, 4 and 5 fixes the ten intervals nearly: nine
 ends, who holds 20, 50, 80 and a point between 75 and 90, what is visible where, and two edges of

@@ -39,7 +39,7 @@ def test_no_rows_at_all(spark):
 
 
 def answers(folder):
-    """What a result in a folder says, by event."""
+    """Return the subscriptions of each event in a result folder."""
     table = pa.concat_tables(pq.ParquetFile(part).read() for part in folder.rglob("part-*.parquet"))
     found = table.select(["event", "subscriptions"]).to_pydict()
     assert len(set(found["event"])) == len(found["event"])
@@ -47,7 +47,7 @@ def answers(folder):
 
 
 def right(events, boxes, space):
-    """What the plain scan says, by event."""
+    """Return the subscriptions of each event by the plain scan."""
     matches = Scan(boxes).match(encode_events(events, space).points)
     names = boxes.ids.to_pylist()
     ids = events["id"].to_pylist()

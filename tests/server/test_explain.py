@@ -1,4 +1,4 @@
-"""Who gets an event, who nearly does, and what covers a filter: judged by plain definitions."""
+"""Recipients of an event, near misses, and covering of a filter, against plain definitions."""
 
 from __future__ import annotations
 

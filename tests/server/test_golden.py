@@ -136,7 +136,7 @@ FIRST_RECORDS = [
     ("acks", ['{"t/all":10}']),
     ("events", ['{"who": "ann"}']),
 ]
-"""What a log has without any field that may be left out."""
+"""Content of a log without any optional field."""
 
 
 def test_records_with_nothing_but_what_they_need_are_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the server needs beside the core is named before anything starts."""
+"""Missing packages of the server are named before anything starts."""
 
 import re
 import tomllib

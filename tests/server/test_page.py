@@ -93,7 +93,7 @@ def page(opened: tuple[Page, list[str]]) -> Iterator[Page]:
 
 
 def _is_wrong(said: Any) -> bool:
-    """Whether the console says more than that the server rejected something."""
+    """Return whether the console says more than that the server rejected something."""
     return said.type in ("error", "warning") and "the server responded with" not in said.text
 
 

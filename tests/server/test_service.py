@@ -36,7 +36,7 @@ from tests.support.server.serving import HANGS, ids_of, until
 
 
 class DeliveryOracle:
-    """What a plain engine says, edit by edit and event by event."""
+    """Return the answers of a plain engine, edit by edit and event by event."""
 
     def __init__(self) -> None:
         self.engine = Engine(SPACE)

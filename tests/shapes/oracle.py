@@ -14,7 +14,7 @@ Ring = list[Corner]
 
 
 def polygon_holds(rings: list[Ring], x: float, y: float, border: str) -> bool:
-    """Whether a polygon holds a point, by exact crossings of a ray to the right."""
+    """Return whether a polygon contains a point, by exact crossings of a ray to the right."""
     corners = [corner for ring in rings for corner in ring]
     px, py, *whole = _integers([x, y, *(value for corner in corners for value in corner)])
     inside = on_border = False
@@ -43,7 +43,7 @@ def _integers(values: list[float]) -> list[int]:
 
 
 def circle_holds(cx: float, cy: float, radius: float, x: float, y: float, border: str) -> bool:
-    """Whether a circle on a plane holds a point."""
+    """Return whether a circle on a plane contains a point."""
     apart = (Fraction(x) - Fraction(cx)) ** 2 + (Fraction(y) - Fraction(cy)) ** 2
     limit = Fraction(radius) ** 2
     return apart < limit or (apart == limit and border != "open")

@@ -61,7 +61,7 @@ def engine_of(place: Point | Location, filters: list[str]) -> Engine:
 
 
 def holders(engine: Engine, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many polygons hold each point, and (event, polygon) of all pairs."""
+    """Return the number of polygons that contain each point, and (event, polygon) of all pairs."""
     found = engine.match_points(np.column_stack([points, np.full(len(points), np.inf)]))
     counts = np.diff(found.matches.offsets)
     pairs = np.stack([np.repeat(np.arange(len(points)), counts), found.ids])

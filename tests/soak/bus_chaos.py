@@ -73,7 +73,7 @@ class Scene:
         command = [sys.executable, "-m", "rangecast", "worker", "run", self.log, *topics]
         self.worker = Process(command, folder, "worker", lambda: True)
         self.seen: list[str] = []
-        """What an operator saw during a fault."""
+        """Status that an operator saw during a fault."""
         self.writers: dict[str, KafkaWriter] = {}
         self.readers: dict[str, Any] = {}
 

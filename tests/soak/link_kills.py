@@ -460,7 +460,7 @@ def free_port() -> int:
 
 
 def is_alive(server: Server) -> bool:
-    """Whether a server runs."""
+    """Return whether a server runs."""
     try:
         os.kill(server.process, 0)
     except ProcessLookupError:

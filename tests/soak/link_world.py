@@ -263,7 +263,7 @@ class World:
             self.wrong.append(f"B1: {self.most_unsent:,} bytes waited for a neighbour")
 
     def _is_told_soon(self) -> bool:
-        """Whether a loss is told with the next event."""
+        """Return whether a loss is reported with the next event."""
         return any(
             link.has_lost
             for host in self.hosts.values()

@@ -43,7 +43,7 @@ BASE = "/v1/spaces/points"
 
 @dataclass
 class Noted:
-    """What clients know for sure, and what came to them."""
+    """Confirmed answers of clients, and the messages that they got."""
 
     events: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By seq: events that were acknowledged."""
@@ -98,7 +98,7 @@ class Hunt:
         self.url = (self.folder / "url").read_text()
 
     def is_alive(self) -> bool:
-        """Whether the server runs."""
+        """Return whether the server runs."""
         try:
             os.kill(self.process, 0)
         except ProcessLookupError:

@@ -48,7 +48,7 @@ def files(tmp_path):
 
 
 def by_both(cli, folder, command, files, suffix, *more):
-    """What a command writes, with its rejected rows; the same by both engines."""
+    """Return what a command writes, with its rejected rows; both engines must agree."""
     out = []
     for engine in ("local", "spark"):
         result, bad = f"{engine}.{suffix}", f"{engine}-bad.csv"

@@ -64,7 +64,7 @@ def test_a_set_cut_into_many_partitions(spark):
 
 @pytest.mark.parametrize("alternatives", [1, 3])
 def test_visitors_come_in_pieces_and_a_worker_holds_one_at_a_time(spark, monkeypatch, alternatives):
-    """What the workers run, run here on the rows that they get: no piece is above the bound."""
+    """Run the function of the workers here, on their rows: no piece exceeds the bound."""
     rng = np.random.default_rng(1)
     lo = rng.integers(0, 200, (1500, 2)).astype(float)
     hi = lo + rng.integers(0, 60, lo.shape)

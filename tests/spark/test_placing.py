@@ -28,7 +28,7 @@ def placed(boxes, wanted, sample=None):
 
 
 def met_per_event(boxes, shards, count):
-    """How many hulls hold an event, in the mean."""
+    """Return the mean number of hulls that contain an event."""
     events = RANDOM.random((500, boxes.dimensions))
     lo, hi = hulls(boxes)
     met = 0

@@ -26,7 +26,7 @@ from rangecast.spark.subscriptions.spool import Spool
 SPACE = Space([Number("x"), Number("y"), Integer("lots")])
 RANDOM = np.random.default_rng(30)
 BYTES = 265
-"""What a worker needs to build a shard, for each subscription on 3 attributes."""
+"""Bytes that a worker needs to build a shard, per subscription on 3 attributes."""
 
 
 @pytest.mark.parametrize("in_files", [True, False])

@@ -51,7 +51,7 @@ def test_every_structure_comes_back_mapped_and_answers_the_same(index, tmp_path)
 
 
 class Brought:
-    """What a worker sees of a broadcast."""
+    """A broadcast as a worker sees it."""
 
     def __init__(self, value):
         self.value = value
@@ -59,7 +59,7 @@ class Brought:
 
 @pytest.fixture
 def archive(tmp_path):
-    """What a worker on another host is given."""
+    """The archive that a worker on another host receives."""
     (tmp_path / "driver").mkdir()
     folder = shipped.save(tmp_path / "driver", np.arange(1000.0))
     return ShippedObject(folder.name, None, Brought(shipped.packed(folder)), 8000)

@@ -16,7 +16,7 @@ def rows(batch):
 
 
 def write(folder, batch, stream="s"):
-    """What a stream does with a batch; two files, so that half of one can be there."""
+    """Write a batch as a stream does; in two files, so that one of them can be missing."""
     with CommittedFolder(folder / "matches", stream) as sink:
         if not sink.is_committed(batch):
             staged = sink.stage(batch)
@@ -28,7 +28,7 @@ def write(folder, batch, stream="s"):
 
 
 def seen(folder):
-    """What readers that know nothing of us find."""
+    """Return the rows that readers find that know nothing of commits."""
     arrow = ds.dataset(folder, format="parquet").to_table()
     found = sorted(arrow.column("event").to_pylist())
     every = f"{folder}/**/*.parquet"

@@ -1,4 +1,4 @@
-"""What ends a command early: a full disk, SIGTERM, Ctrl-C. Nothing half-written stays."""
+"""Commands that end early (full disk, SIGTERM, Ctrl-C) leave nothing half-written."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What every matching structure must do, whatever its kind: the same as the oracle.
+"""Conformance of matching structures: all give the same answers as the oracle.
 
 A structure is a class that is built from `Boxes` and has `match(points) -> MatchRows`.
 `MATCHERS` lists them; adding one there is all it takes to be judged.

@@ -1,4 +1,4 @@
-"""What covering and forwarding mean, in plain NumPy: this judges every index and every graph.
+"""Covering and advertising in plain NumPy: the oracle for every index and every graph.
 
 It knows nothing of points, edges or roots: it compares all boxes with all boxes once, and then
 keeps to the definitions, a set at a time.
@@ -53,13 +53,13 @@ class Neighbourhood:
         return found
 
     def subscribe(self, row: int) -> tuple[list[int], list[int]]:
-        """What is to be sent and withdrawn when one comes."""
+        """Return what to advertise and withdraw when a subscription is added."""
         self.arrival[row] = self.clock
         self.clock += 1
         return self._sent_if_uncovered(row), []
 
     def unsubscribe(self, row: int) -> tuple[list[int], list[int]]:
-        """What is to be sent and withdrawn when one leaves."""
+        """Return what to advertise and withdraw when a subscription is removed."""
         del self.arrival[row]
         exposed = [r for r in self.uncovered() if r not in self.advertised]
         self.advertised.update(exposed)

@@ -1,4 +1,4 @@
-"""What must hold on every kind of Spark session: local, Spark Connect, a cluster.
+"""Tests for every kind of Spark session: local, Spark Connect, a cluster.
 
 Tests call the functions of `CHECKS` with a session. Where a session needs a process of its own,
 this file is run there:

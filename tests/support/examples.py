@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws: all of them nightly (`make test-soak`), else a share."""
+"""Number of examples that Hypothesis draws: all nightly (`make test-soak`), else a share."""
 
 from __future__ import annotations
 

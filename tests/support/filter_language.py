@@ -84,7 +84,7 @@ Tree = tuple[Any, ...]
 
 
 def holds(tree: Tree, event: dict[str, Any]) -> bool | None:
-    """Whether an event fulfils a tree; `None` is unknown."""
+    """Return whether an event fulfils a tree; `None` is unknown."""
     form = tree[0]
     if form == "true":
         return True

@@ -91,7 +91,7 @@ def ask_all() -> None:
 
 
 def _arrays_taken(signature: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a signature says of arrays: numba makes variants for literals and slices by itself."""
+    """Return the array types of a signature: numba makes variants for literals and slices."""
     taken = (each for each in signature if isinstance(each, types.Array))
     return tuple((each.dtype, each.ndim, each.mutable) for each in taken)
 

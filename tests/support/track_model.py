@@ -312,7 +312,7 @@ class Oracle:
 
 
 def unsure(lo: int, hi: int, value: int, error: int) -> bool:
-    """Whether a value that is known to an error may be inside of a span and outside of it."""
+    """Return whether a value with an error may be inside a span as well as outside it."""
     values = range(value - error, value + error + 1)
     return any(lo <= one <= hi for one in values) and not all(lo <= one <= hi for one in values)
 

@@ -47,7 +47,7 @@ def _has(words: list[str], phrase: str) -> bool:
 
 
 def holds(condition: Condition, text: str | None, negated: bool = False) -> bool:
-    """Whether a condition, or its negation, holds for a text."""
+    """Return whether a condition, or its negation, holds for a text."""
     if text is None:
         return False
     kind, given, fold = condition

@@ -16,7 +16,7 @@ LINE = "LINESTRING (0 0, 30 10, 30 40)"
 
 
 def kept(tracker: Tracker, inside: dict, then: dict) -> bool:
-    """Whether an object that is inside stays inside with another event."""
+    """Return whether an object that is inside stays inside with another event."""
     key = random.random().hex()
     first = tracker.update({"key": key, "at": 0, **inside})
     assert [one.transition for one in first] == ["enter"]

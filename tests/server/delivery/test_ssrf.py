@@ -84,7 +84,7 @@ NAMES = [
     [],
     ["nonsense"],
 ]
-"""What a name may mean; nothing of it is called."""
+"""Addresses of a name, none of which may be called."""
 
 
 def test_nothing_private_is_ever_connected() -> None:

@@ -1,4 +1,4 @@
-"""What a server has accepted it can read again: after a crash, by pull, and from the log."""
+"""A server can read again all that it has accepted: after a crash, by pull, and from the log."""
 
 from __future__ import annotations
 

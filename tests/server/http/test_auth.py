@@ -1,4 +1,4 @@
-"""Who may do what: every path and every frame, with every scope, for two tenants."""
+"""Rights of callers: every path and every frame, with every scope, for two tenants."""
 
 from __future__ import annotations
 

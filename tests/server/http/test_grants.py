@@ -1,4 +1,4 @@
-"""What was opened by a token ends with it: WebSockets, streams, long polls, links."""
+"""Connections end with the token that opened them: WebSockets, streams, long polls, links."""
 
 from __future__ import annotations
 

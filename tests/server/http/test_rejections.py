@@ -1,4 +1,4 @@
-"""What a server rejects leaves nothing behind; what it accepts means what it says."""
+"""A rejected request changes nothing; an accepted one does what its answer says."""
 
 from __future__ import annotations
 

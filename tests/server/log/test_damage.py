@@ -59,7 +59,7 @@ def units_of(folder: Path, **options: Any) -> list[Unit]:
 
 
 def judge(folder: Path, units: list[Unit], **options: Any) -> bool:
-    """Whether a damaged log is rejected; if it isn't, everything is there."""
+    """Return whether a damaged log is rejected; where it is read, assert that it is complete."""
     errors = []
     for read in (checked_units, units_of):
         try:

@@ -41,7 +41,7 @@ class FakeLeader:
 
     log: MemoryLog = field(default_factory=MemoryLog)
     faults: list[Callable[[bytes], Reply | None]] = field(default_factory=list)
-    """What becomes of the next answers; `None`: the connection is cut."""
+    """Replacements for the next answers; `None`: the connection is cut."""
     url: str = ""
     is_hanging: threading.Event = field(default_factory=threading.Event)
     hung: int = 0

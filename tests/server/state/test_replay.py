@@ -29,7 +29,7 @@ from tests.support.server.serving import ids_of
 POSITIONS = 100
 CONSUMERS = ("one", "two", "three")
 Read = tuple[str, int, int, int, list[tuple[int, set[str]]]]
-"""Who read, after which seq, up to which, with the set of which seq at least, and what came."""
+"""A read: the consumer, the seqs after and up to which, the least seq of its set, the messages."""
 
 
 def test_from_a_hundred_positions_while_edits_go_on(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_from_a_hundred_positions_while_edits_go_on(tmp_path: Path) -> None:
 
 
 def _history(folder: Path) -> Any:
-    """What a plain engine says: by seq, who matches an event, events, and the set of each seq."""
+    """Return the answers of a plain engine: matches and events by seq, and the set of each seq."""
     engine, now = Engine(SPACE), dict[str, tuple[str, str]]()
     live, events, sets = {}, {}, {}
     for text in dumped(folder, 0):

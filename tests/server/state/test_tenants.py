@@ -24,7 +24,7 @@ SHARED = {
     "uptime_seconds",
     "limits",
 }
-"""What is of the server: positions, which all answers have, and whether it takes events."""
+"""Fields about the server: positions, which all answers have, and whether it takes events."""
 OWN = {
     *(
         "log_bytes",

@@ -81,8 +81,8 @@ def events_of(seed: int) -> list[list[dict[str, Any]]]:
 def locally(
     requests: list[list[dict[str, Any]]], gone: int, changed: int, consumers: list[str]
 ) -> list[tuple[Any, ...]]:
-    """What is delivered if the subscriptions with a digest end before a request, and the policies
-    of consumers before another one.
+    """Return the deliveries if the subscriptions with a digest end before a request, and the
+    policies of consumers before another one.
     """
     engine, owner = Engine(THINGS), dict[Any, Any]()
     policies = {}
@@ -147,7 +147,7 @@ def edits_of(consumers: list[str]) -> list[Any]:
 async def delivered(
     folder: Path, seed: int, gone: int, changed: int, consumers: list[str], requests: Any
 ) -> list[Any]:
-    """What consumers get of a server that is restarted again and again."""
+    """Return the messages of consumers of a server that is restarted repeatedly."""
     chance = random.Random(seed)
     service = Service(folder, durability="none")
     service.start()

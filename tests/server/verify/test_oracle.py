@@ -1,4 +1,4 @@
-"""What proofs compare with: who gets an event by the edits of a log, however its words lie."""
+"""The oracle of verification: recipients of an event, by the edits of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker says of itself over HTTP, without Kafka."""
+"""Metrics and health of a worker over HTTP, without Kafka."""
 
 from __future__ import annotations
 

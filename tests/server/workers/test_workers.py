@@ -261,7 +261,7 @@ def lag_of(where: str) -> float | None:
 
 
 def has_all(settings: WorkerSettings, kafka: str) -> bool:
-    """Whether a group has committed everything."""
+    """Return whether a group has committed everything."""
     from confluent_kafka import Consumer, TopicPartition
 
     one = Consumer({"bootstrap.servers": kafka, "group.id": settings.group_name})

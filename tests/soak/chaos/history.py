@@ -1,4 +1,4 @@
-"""What clients asked for, were answered and got: lines that the model reads."""
+"""Requests, answers and messages of clients: lines that the model reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class History:
         self.outcomes: Counter[str] = Counter()
         """Requests by outcome."""
         self.broken: list[BrokenPromiseError] = []
-        """What clients have seen themselves."""
+        """Violations that clients saw themselves."""
         self._lock = threading.Lock()
         self._file = path.open("w")
         self._ops = 0

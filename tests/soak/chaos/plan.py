@@ -24,7 +24,7 @@ class Round:
     after: int
     """Ops of all writers before the fault."""
     end: str = "none"
-    """What becomes of the server afterwards."""
+    """Fate of the server afterwards."""
     with_: dict[str, Any] = field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ def made(seed: str, faults: set[str], rounds: int) -> Plan:
     is_any = len(faults) > 6
 
     def has(part: str, share: float) -> bool:
-        """Whether a part of an episode is chosen: if few faults are asked for, it is."""
+        """Return whether a part of an episode is chosen: if few faults are asked for, it is."""
         return part in faults and dice.random() < (share if is_any else 1)
 
     is_linked = has("links", 0.2)

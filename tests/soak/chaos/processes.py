@@ -93,7 +93,7 @@ class Server:
         self.data.mkdir(mode=0o700, parents=True)
         self.control = Control(folder / name, self.data)
         self.life = 0
-        """How often it was started."""
+        """Number of starts."""
         self.is_up = threading.Event()
         self._zygote = zygote
         self._options = {"plant": "", "segment": 60_000, "snapshot": 40, "arguments": []} | options

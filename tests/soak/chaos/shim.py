@@ -14,7 +14,7 @@ _UNDO = struct.Struct("=qqq")
 
 
 class Page(ctypes.Structure):
-    """What is to fail: `struct control` of shim.c."""
+    """Faults to inject: `struct control` of shim.c."""
 
     _fields_ = (
         *(

@@ -1,4 +1,4 @@
-"""What writers do: lists of ops that follow from a seed, whatever the server answers.
+"""Ops of writers: lists that follow from a seed, whatever the server answers.
 
 Everything that is put is told from all else: events by their id, subscriptions by their filter,
 interests by a bound, objects by their value.
@@ -36,13 +36,13 @@ PLAIN = {
     "remove": 1,
     "interest": 2,
 }
-"""How often each kind of op comes."""
+"""Frequency of each kind of op."""
 REPEATS = {"keyed": 10, "dedup": 10, "late": 4, "single": 4, "put": 2}
 
 
 @dataclass
 class Op:
-    """Something that a writer wants."""
+    """A request of a writer."""
 
     kind: str
     code: int

@@ -1,4 +1,4 @@
-"""What a stream tells while it runs: rate, lag and matches."""
+"""Progress of a running stream: rate, lag and matches."""
 
 import json
 from types import SimpleNamespace

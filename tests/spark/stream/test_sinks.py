@@ -1,4 +1,4 @@
-"""What sinks promise about columns: types and moments as given, the rules of an existing table, and
+"""Promises of sinks about columns: types and moments as given, the rules of an existing table, and
 no second shape in one place.
 """
 

@@ -79,12 +79,12 @@ class Process:
                 raise Violation(f"{self.name} doesn't end within {seconds:g} s") from None
 
     def said(self) -> str:
-        """What it has written."""
+        """Return the text of its log."""
         return self.log.read_text(errors="replace")
 
 
 class Model:
-    """What was sent, and what has to come of it: each match once, by a plain engine."""
+    """Events sent, and the expected matches, each once, by a plain engine."""
 
     def __init__(self, seed: int):
         self._numbers, self._random = itertools.count(), random.Random(seed)

@@ -146,7 +146,7 @@ async def crash(service: Service) -> None:
 
 
 async def told(service: Service) -> dict[str, Any]:
-    """What a folder means: all that there is, and all that its consumers get."""
+    """Return the meaning of a folder: all that it stores, and all that its consumers get."""
     service.start()
     registry = service.core.registry
     found: dict[str, Any] = {

@@ -103,7 +103,7 @@ CONNECTOR = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
-"""What works with PySpark 4.2 and 4.3."""
+"""Version that works with PySpark 4.2 and 4.3."""
 _BROKER = """\
 process.roles=broker,controller
 node.id=1

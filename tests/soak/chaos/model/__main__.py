@@ -72,7 +72,7 @@ class Known:
 
 
 class Model:
-    """What is known of all servers of an episode."""
+    """Facts about all servers of an episode."""
 
     def __init__(self, history: Path):
         self._history = history.open()

@@ -1,4 +1,4 @@
-"""What consumers got, against what the log says that they get."""
+"""Messages that consumers got, compared with those that follow from the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Deliveries:
     def __init__(self) -> None:
         self._lines: list[Line] = []
         self._at: dict[str, int] = {}
-        """How far each session has got."""
+        """Position of each session."""
         self._consumer: dict[str, str] = {}
         self._acked: dict[str, int] = {}
         """By consumer: the highest position that was sent as an acknowledgement."""

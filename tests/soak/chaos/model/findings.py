@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Findings:
-    """What was found by one check."""
+    """Findings of one check."""
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []

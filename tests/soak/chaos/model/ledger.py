@@ -1,4 +1,4 @@
-"""What clients asked for and what they were answered, against the log.
+"""Requests of clients and their answers, compared with the log.
 
 An op is one thing that a client wants; it may ask several times. Of each attempt the outcome is
 `ok` (acknowledged), `rejected`, or `unknown`: no answer, or one that doesn't say.
@@ -216,7 +216,7 @@ def _key_at(state: State, seq: int) -> tuple[Any, ...] | None:
 
 
 def _is_part(some: list[str], whole: list[str]) -> bool:
-    """Whether some keys are of the whole, in its order."""
+    """Return whether `some` are keys of `whole`, in the same order."""
     left = iter(whole)
     return all(one in left for one in some)
 

@@ -31,7 +31,7 @@ def _comparison(text: str) -> tuple[str, Any, float]:
 
 
 def matches(wanted: Filter, event: Mapping[str, Any]) -> bool:
-    """Whether an event is wanted; a value that is missing fulfils no comparison."""
+    """Return whether an event is wanted; a value that is missing fulfils no comparison."""
     return any(
         all(
             _is_number(event.get(name)) and holds(event[name], value) for name, holds, value in some

@@ -1,4 +1,4 @@
-"""What follows from a log: subscriptions, messages of consumers, boards; unit by unit."""
+"""State that follows from a log: subscriptions, messages, boards; unit by unit."""
 
 from __future__ import annotations
 
