@@ -17,7 +17,7 @@ from rangecast.report.markdown import Table
 
 
 class Peer(NamedTuple):
-    """Somebody whom a user could take instead."""
+    """Alternative to the server."""
 
     name: str
     about: str

@@ -4,10 +4,10 @@ Kernels release the GIL, so threads that call them use several cores. A thread t
 events at a time and keeps its result as one chunk: nothing is concatenated, and threads wait for
 one another only at the end.
 
-Chunks are processed by as many threads at a time as there are cores, in all calls together. If
-there were more, the one that holds the GIL would wait for a core while others, which have a core,
-wait for the GIL: eight threads on two cores would be slower than one. A few events, which may be on
-an event loop, wait for no turn, and others not much longer than they take.
+Threads take turns, one per core, over all batches of the process. With more of them at work, the
+thread that holds the GIL would wait for a core while others, which have a core, wait for the GIL:
+eight threads on two cores would be slower than one. A few events, which may be on an event loop,
+take no turn, and others wait for one not much longer than they take.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ Result = TypeVar("Result")
 MIN_EVENTS = 2 * LANES
 """Events that make a thread worth its while, unless a number of threads is given."""
 _PIECE, _TURNS = 8 * LANES, 4
-"""A thread takes this many pieces one after the other, if each has at least that many events. So
-one with many matches doesn't keep the other threads waiting; and the memory of smaller results is
-used again for the next ones, while large arrays go back to the system, page by page."""
-
-
+"""Events of a piece at least, and pieces that a thread takes one after the other. So a piece with
+many matches doesn't keep the other threads waiting; and the memory of smaller results is used again
+for the next ones, while large arrays go back to the system, page by page."""
 _FEW = 64
 """Events below which a chunk takes no turn."""
 _WAIT, _MAX_WAIT = 1e-5, 0.05
@@ -74,7 +72,7 @@ def pieces_of(events: int, threads: int) -> list[slice]:
 
 
 def _make_turns() -> None:
-    """Make one turn per core, also for a process whose parent had them taken when it forked."""
+    """Make one turn per core; again after a fork, as threads of the parent may have taken some."""
     global _turns
     _turns = SimpleQueue()
     for core in range(usable_cores()):
@@ -87,7 +85,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_turn(work: Callable[[Piece], Result], piece: Piece, events: int) -> Result:
-    """Apply `work` to a piece of some events while hardly more threads than cores do so."""
+    """Apply `work` to a piece of some events, in a turn if one is free within the time to wait."""
     if events < _FEW:
         return work(piece)
     turns, turn = _turns, None

@@ -37,6 +37,11 @@ def test_a_module(text, found):
     assert sorted(each.text for each in words.check("a.py", text)) == found
 
 
+def test_of_experiments_only_the_beginnings_of_docstrings():
+    found = words.check("experiments/a.py", '"""What nobody knows."""\n# so many\n')
+    assert [each.text for each in found] == ["What"]
+
+
 def test_the_prose_of_a_page_but_not_its_code():
     text = "A server, he is told.\n\n```text\nwho\n```\n\nThe option `who`; nobody.\n"
     found = [(each.line, each.text) for each in words.check("a.md", text)]

@@ -1,6 +1,7 @@
 """Find words that break the writing rules: `python -m tests.tools.words` lists them, and fails.
 
-It reads the names, docstrings, comments and texts of the package, and the prose of the pages.
+It reads the names, docstrings, comments and texts of the package, and the prose of the pages; of
+benchmarks and experiments only how docstrings begin.
 `words_allowed.txt` has the phrases that are right all the same: a file's path, a colon, the phrase.
 """
 
@@ -129,6 +130,8 @@ _NAMES = Rules(
 )
 """In all of a file."""
 _AROUND = 60
+_BEGINNINGS = ("benchmarks", "experiments")
+"""Folders of which only the beginnings of docstrings are read."""
 _SUFFIXES = {".py", ".pyi", ".js", ".html", ".md"}
 _HISTORY = {"CHANGELOG.md"}
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -149,6 +152,7 @@ def findings() -> list[Finding]:
 def files() -> list[Path]:
     """Return the files that are read."""
     listed = [*ROOT.glob("rangecast/**/*"), *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    listed += [path for folder in _BEGINNINGS for path in ROOT.glob(f"{folder}/**/*.py")]
     return sorted(p for p in listed if p.suffix in _SUFFIXES and p.name not in _HISTORY)
 
 
@@ -156,7 +160,10 @@ def check(path: str, text: str) -> list[Finding]:
     """Return the places of one file that break a rule."""
     parts = _python(text) if path.endswith(".py") else _prose(text)
     found = []
-    for first, part, rules in [*parts, (1, text, _NAMES)]:
+    checked = [*parts, (1, text, _NAMES)]
+    if path.startswith(_BEGINNINGS):
+        checked = [part for part in checked if part[2] in (_DOCSTRING, _FUNCTION)]
+    for first, part, rules in checked:
         for match, advice in rules.search(part):
             line = first + part[: match.start()].count("\n")
             around = part[max(0, match.start() - _AROUND) : match.end() + _AROUND]
