@@ -173,7 +173,7 @@ def _search(
             if not _holds(at, box, points, event):
                 continue
         if at.several:
-            # If an earlier box holds the event, it has reported the subscription.
+            # If an earlier box contains the event, it has reported the subscription.
             other = at.earlier[box]
             while other >= 0:
                 tested += 1

@@ -26,7 +26,7 @@ class Work(NamedTuple):
     examined: int = 0
     """Intervals looked at in lists and leaves, those that don't contain the event too."""
     holes: int = 0
-    """Leaves opened in which no interval held the event."""
+    """Leaves opened in which no interval contained the event."""
     calls: int = 0
     """Times that a next interval was asked for."""
     tested: int = 0

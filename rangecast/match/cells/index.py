@@ -12,7 +12,7 @@ levels.
 
 Lists. An entry is one of three kinds:
     sure      the box holds all of the node
-    edge      the box ends within the node's cell, on some attribute: it surely holds events that
+    edge      the box ends within the node's cell, on some attribute: it surely contains events that
               lie on the cell's lower edge there, as all do on a grid of all integers
     doubtful  it is compared with the event: it starts within a cell, mentions an attribute that
               isn't indexed, or meets another box of its subscription

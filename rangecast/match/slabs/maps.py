@@ -2,8 +2,8 @@
 
 There `slabs` has many short runs, and a single event would look at each. Boxes are put into chunks
 of up to 256, each of a long run or of several short ones. For every attribute that boxes of a chunk
-mention, and every slab, a bitmap says which boxes of the chunk may hold a value in it. The AND of
-one bitmap per attribute leaves few boxes. Each is compared by the codes of its bounds, which lie
+mention, and every slab, a bitmap says which boxes of the chunk may contain a value in it. The AND
+of one bitmap per attribute leaves few boxes. Each is compared by the codes of its bounds, which lie
 side by side, and exactly where these leave a doubt. So an event costs n k / 256 steps if a chunk
 mentions k attributes, however many there are, and the boxes that are left.
 

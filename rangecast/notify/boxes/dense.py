@@ -1,6 +1,6 @@
 """Paint-Dense over boxes: the region of a change as disjoint boxes, whatever interests there are.
 
-Begins with all interests that could hold the object and cuts the region, at bounds that a rival
+Begins with all interests that could contain the object and cuts the region, at bounds that a rival
 has, until all interests of each part agree (see `regions.py`). A cut that leaves nothing to say
 beyond it comes first; else the side with the most open rivals is cut in the middle. The number of
 boxes grows steeply with d: the painter gives up when the buffer is full.

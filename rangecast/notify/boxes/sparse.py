@@ -7,7 +7,7 @@ around them holds no other interest: in the order of the tree, and once more by 
 tree takes apart what belongs together.
 
 The plain alternative, for few interests or very many rivals: the k + 1 best objects of each
-interest that holds the object say whether it is concerned.
+interest that contains the object say whether it is concerned.
 
 Section IV-C of paper 001.
 """

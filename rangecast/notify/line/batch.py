@@ -1,6 +1,6 @@
 """Paint-Batch: many changes at once; a subscriber gets only their net effect.
 
-Changes of one object count as one, from its first value to its last. With the values of before
+Changes of one object count as one, from its first value to its last. With the values before
 and after, an interest gets messages of
 
     an object that got worse     if it is in its list after; or was in it before, and with its old

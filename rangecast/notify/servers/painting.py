@@ -2,7 +2,7 @@
 
 The same steps as `paint.py` takes on one board, with the same geometry, but the lists and the next
 object come as answers from other servers. Between two steps other messages may come in, and with
-them interests that don't hold the object's place: so each step finds its frontier again.
+them interests that don't contain the object's position: so each step finds its frontier again.
 """
 
 from __future__ import annotations

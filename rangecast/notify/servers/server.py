@@ -3,7 +3,7 @@
     for to, message in server.handle(message):
         ...   # WEST, EAST: to that neighbour; HOME: to subscribers, or `Completed`
 
-Servers stand in a row, and each knows its two neighbours. The server whose zone holds an object
+Servers stand in a row, and each knows its two neighbours. The server whose zone contains an object
 paints its changes: it asks for the nearest k better objects on each side (Algorithm 1), then again
 and again for the next object that the changed one falls behind (Algorithm 2). Questions walk from
 neighbour to neighbour as far as they must. Over a space it asks once on each side, for the objects

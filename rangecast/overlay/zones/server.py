@@ -3,7 +3,7 @@
     outputs = server.handle(input)
 
 It has the board, all objects and interests, but doesn't know which broker an interest is at. It
-is at the broker whose zone holds the centre; its database, as one on disk does, outlives that.
+is at the broker whose zone contains the centre; its database, as one on disk does, outlives that.
 
 Messages are numbered. One waits until all earlier ones that a subscriber of it may get too have
 arrived: whatever way they take, each subscriber gets them in order. A message has arrived when the

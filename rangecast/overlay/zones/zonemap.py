@@ -216,7 +216,7 @@ class ZoneMap:
         return ZoneMap(self.boxes, self.frame, hops)
 
     def zone_of(self, point: Point) -> int:
-        """Return the zone that holds a point."""
+        """Return the zone that contains a point."""
         return next(at for at, box in enumerate(self.boxes) if box.holds(point))
 
     def beside(self, zone: int) -> list[int]:

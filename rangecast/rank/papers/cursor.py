@@ -1,10 +1,10 @@
-"""One cursor for all trees: the boxes of an attribute that hold a value, best first, one at a time.
+"""One cursor for all trees: the boxes of an attribute that contain a value, one by one, best first.
 
 An event goes down one path of an attribute's tree. The best box of each list on the path waits in a
 heap; `getnext` takes the best of them and walks on in the list that it came from: from page to page
-depth first, only into pages whose hull holds the value. So it neither sorts nor scans what it was
-built from; the counters say what it did look at. For one call with p lists on the path, of pages
-with b slots: b log n slots and log p places of the heap.
+depth first, only into pages whose hull contains the value. So it neither sorts nor scans the boxes
+that it was built from; the counters say what it looked at. For one call with p lists on the path,
+of pages with b slots: b log n slots and log p places of the heap.
 
 In the endpoint-sorted interval tree a list isn't in the order of scores: all its boxes that hold
 the value go into the heap at once.
@@ -57,10 +57,10 @@ class Walks(NamedTuple):
 
     source: Source
     by_construction: bool
-    """Whether all boxes of a list hold what comes there."""
+    """Whether all boxes of a list contain every value that reaches the list."""
     by_ends: bool
     has_hulls: bool
-    """Whether the hull of a node's list says that it can't hold a value."""
+    """Whether the hull of a node's list says that it can't contain a value."""
     cursor: Cursor
     width: int
     """Places of a list in `steps`."""
@@ -107,7 +107,7 @@ def before(source: Any, axis: int, a: int, b: int) -> bool:
 
 @jit
 def _walk(walks: Walks, above: float, below: float, slot: int) -> int:
-    """Return the next box of a list that holds the value, -1 if there is none."""
+    """Return the next box of a list that contains the value, -1 if there is none."""
     steps, stack = walks.cursor.steps, slot * walks.width
     lo, hi = walks.source.lo, walks.source.hi
     depth = steps[stack + DEPTH]
@@ -170,7 +170,7 @@ def _wait(walks: Walks, axis: int, box: int, origin: int) -> None:
 
 @jit
 def _gather(walks: Walks, axis: int, page: int, above: float, below: float, by_lower: bool) -> None:
-    """Put all boxes of an endpoint-sorted list that hold the value into the heap, in any order."""
+    """Put boxes of an endpoint-sorted list that contain the value into the heap, in any order."""
     begin, end = walks.source.first[page], walks.source.first[page] + walks.source.filled[page]
     walks.counters[LEVEL] += 1
     at = begin
@@ -185,7 +185,7 @@ def _gather(walks: Walks, axis: int, page: int, above: float, below: float, by_l
 
 @jit
 def begin(walks: Walks, axis: int, above: float, below: float) -> None:
-    """Start a walk: the boxes of an attribute that hold a value."""
+    """Start a walk: the boxes of an attribute that contain a value."""
     walks.cursor.sizes[axis] = walks.cursor.taken[axis] = 0
     node = walks.source.top[axis]
     slot = axis * walks.lists
@@ -228,7 +228,7 @@ def begin(walks: Walks, axis: int, above: float, below: float) -> None:
 
 @jit
 def getnext(walks: Walks, axis: int, above: float, below: float) -> int:
-    """Return the next best box of an attribute that holds the value, -1 when there is none."""
+    """Return the next best box of an attribute that contains the value, -1 when there is none."""
     walks.counters[CALLS] += 1
     base = 2 * axis * walks.room
     if walks.cursor.taken[

@@ -35,7 +35,7 @@ class Query(NamedTuple):
 
 @jit
 def _next(walks: Walks, query: Query, event: int, axis: int) -> int:
-    """Return the next best box that holds an event on an axis, -1 when there is none."""
+    """Return the next best box that contains an event on an axis, -1 when there is none."""
     above, below = query.above[event + axis], query.below[event + axis]
     if not query.is_looked_up:
         return getnext(walks, axis, above, below)

@@ -4,10 +4,10 @@ A node takes the median of the bounds of its boxes as its split; its list has th
 the split, its children those wholly on one side. A box is in one list, and there are at most
 log 2n nodes on a path.
 
-    score-sorted     a list is by score; boxes that don't hold the value are skipped. A node has the
-                     lowest and the highest bound of its list: outside of them, it isn't looked at
+    score-sorted     a list is by score; boxes that don't contain the value are skipped. A node has
+                     the lowest and the highest bound of its list: it is skipped outside of them
     endpoint-sorted  a list is held twice, by lower and by upper bound; all boxes of the path that
-                     hold the value are found, and put into a heap
+                     contain the value are found, and put into a heap
 """
 
 from __future__ import annotations

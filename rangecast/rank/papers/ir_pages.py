@@ -4,7 +4,7 @@ Pages are those of `Source`, with room to grow: a page has 4, 8, 16, ... slots, 
 full one moves to a larger place or is cut in two. A b below 4 counts as 4: cut in two, a page of 2
 or 3 slots would leave one with a single item, and levels would pile up with every box. Slots and
 pages that are given up wait in lists for the next that needs them. Boxes stay in the order of their
-scores, and the hulls above them tight: so a page whose hull holds a value has a box that does
+scores, and the hulls above them tight: so a page whose hull contains a value has a box that does
 (Lemma 3.1), as all boxes of a list hold the split.
 
 Arrays don't grow here: `add_boxes` returns where it ran out of room, and `with_room` makes some.

@@ -1,8 +1,9 @@
 """The scored R-tree (paper 003, section 2.2.3): boxes by score in pages of b, hulls above them.
 
 A walk goes through it depth first, left first, so it finds boxes in the order of their scores. It
-opens every page whose hull holds the value. Boxes with similar scores may lie far apart, so hulls
-are wide and many visits find nothing. 20 bytes per box, and 1/(b - 1) of that for the upper pages.
+opens every page whose hull contains the value. Boxes with similar scores may lie far apart, so
+hulls are wide and many visits find nothing. 20 bytes per box, and 1/(b - 1) of that for the upper
+pages.
 """
 
 from __future__ import annotations

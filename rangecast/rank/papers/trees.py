@@ -64,7 +64,7 @@ class Trees:
         return held + (self._lookup.memory if self._lookup else 0)
 
     def walk(self, axis: int, value: float) -> Walk:
-        """Return the iterator over the boxes of an attribute that hold a value, best first."""
+        """Return the iterator over the boxes of an attribute that contain a value, best first."""
         return Walk(self.source, self._shape, axis, value)
 
     def fetch(self, points: F64, rounds: I64) -> Work:

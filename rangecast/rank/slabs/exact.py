@@ -55,7 +55,7 @@ _MAX_RANKS = 1 << 22
 def _left_of_list(
     lists: ListPointers, cell: int, count: int, value: float
 ) -> tuple[np.uint64, int]:
-    """Return which of the first boxes of a cell's list hold a value, and how many were compared."""
+    """Return which of the first boxes of a cell's list contain a value, and the number compared."""
     bit_ = np.uint64(1)
     left = bits_up_to(count)
     doubt, at = np.uint64(lists.cells[cell + 2]) & left, 2 * lists.cells[cell + 3]

@@ -53,7 +53,7 @@ def _held(
     code: int,
     value: float,
 ) -> tuple[np.uint64, int]:
-    """Return which boxes of a block hold a value of an attribute, and those tested."""
+    """Return which boxes of a block contain a value of an attribute, and those tested."""
     mask = meeting(codes, at, at + BLOCK, code, code)
     doubt = mask & rough & sharing(codes, at, at + BLOCK, code, code)
     tested = ZERO

@@ -74,7 +74,7 @@ def zones(
     The space of interests is split into zones with one broker each; brokers are random nodes of a
     generated internet. Updates are sent by Paint-Dense, Paint-Sparse, Paint-Sparse(1), Unicast (a
     message per affected interest, over one overlay link, or by zones) and CN-Relax (to all
-    interests that hold the object).
+    interests that contain the object).
 
     With --space, an interest is a box: a point with two coordinates per attribute. A filter of
     several boxes counts as an interest for each. Paint-Sparse(1) is then only compared with
