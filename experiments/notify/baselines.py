@@ -31,7 +31,7 @@ from rangecast.notify.messages import FIRST_K, MIN_Y
 
 
 class Letters(NamedTuple):
-    """Messages to single interests: whom, of which change, which object, its value now."""
+    """Messages to single interests: the recipient, the change, the object and its new value."""
 
     row: I32
     event: I64

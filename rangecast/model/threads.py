@@ -29,7 +29,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 MIN_EVENTS = 2 * LANES
-"""Events that make a thread worth its while, unless a number of threads is given."""
+"""Minimum number of events per thread, unless a number of threads is given."""
 _PIECE, _TURNS = 8 * LANES, 4
 """Events of a piece at least, and pieces that a thread takes one after the other. So a piece with
 many matches doesn't keep the other threads waiting; and the memory of smaller results is used again

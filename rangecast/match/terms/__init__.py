@@ -2,7 +2,7 @@
 
 programs of words -> requirements (terms of which one must occur) -> anchors (the rarest of them)
                                                                           |
-text of an event -> its terms -> postings -> signature -> words that hold -> rows whose box holds it
+text of an event -> its terms -> postings -> signature -> words that match -> rows whose boxes match
 
 A term is a hash: two that share one cost a comparison, never an answer.
 """

@@ -1,1 +1,1 @@
-"""Parsing of filters to boxes (lexer, grammar, compile, regions), and formatting (text)."""
+"""Filters: parsed to boxes (lexer, grammar, compile, regions), and written again (formatting)."""
