@@ -151,7 +151,9 @@ class Core:
         self.pipeline.stop()
         with self._copying:  # a follower that was abandoned writes nothing more
             self._is_closed = True
-        if self.folder is not None and self.log.last > self.snapshot_seq:
+        # After a failure the indexes may lack edits that are in the log: the next start reads it.
+        is_whole = not self.pipeline.has_failed
+        if self.folder is not None and is_whole and self.log.last > self.snapshot_seq:
             try:
                 self._snapshot_state().write(self.folder)
             except (OSError, SnapshotError) as error:

@@ -159,3 +159,30 @@ def test_retention_relies_on_no_snapshot_that_could_not_be_read(made: Path, tmp_
         assert live_of(folder) == (snapshots(folder)[-1], FILTERS)
 
     run(work)
+
+
+def test_after_a_failure_no_snapshot_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in memory isn't what the log says: the indexes lack what wasn't matched any more."""
+
+    async def work() -> None:
+        folder = tmp_path / "data"
+        service = Service(folder)
+        service.start()
+        await result_of(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+
+        def fail(*_: Any) -> Any:
+            raise MemoryError
+
+        monkeypatch.setattr(service.core.pipeline.matching, "messages", fail)
+        with pytest.raises(MemoryError):
+            await result_of(service.core.edit(PutSubscription(T, "s0", "s", FILTERS["s0"])))
+        service.stop()
+        service = Service(folder)
+        assert [*service.core.registry.space(T, "s").live] == ["s0"]
+        assert len(service.core.indexes[0].match(np.array([[3.5]])).numbers) == 1
+        service.close()
+        assert snapshots(folder) == []
+
+    run(work)
