@@ -55,6 +55,7 @@ from rangecast.server.state.registry import Name, RequestError
 from rangecast.server.state.replay import Replay
 from rangecast.server.state.snapshots import SnapshotState
 from rangecast.server.state.sources import SourceState
+from rangecast.server.state.space_index import SpaceIndex
 from rangecast.server.state.tracks.options import track_columns
 
 logger = logging.getLogger("rangecast.server")
@@ -271,6 +272,10 @@ class Core:
             index = self.board_indexes[self.registry.boards[head.tenant, head.board]]
             for _ in index.update(updates, unit.first, head.is_batch, lambda _: False):
                 pass
+
+    def index(self, entry: SpaceEntry) -> SpaceIndex:
+        """Return the index of a space: an empty one until the matcher has made it."""
+        return self.indexes.get(entry.number) or SpaceIndex(entry)
 
     # ---- positions
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,11 +16,13 @@ from rangecast.model.encoding.events import encode_event
 from rangecast.model.explain import explain_match
 from rangecast.model.filters.filter import Filter
 from rangecast.server import explain
+from rangecast.server.pipeline.futures import result_of
+from rangecast.server.state.edits import PutSpace
 from rangecast.server.state.entries import Change, SpaceEntry
 from rangecast.server.state.space_index import SpaceIndex
 from rangecast.server.state.versions.version import Version
 from rangecast.workloads import generate
-from tests.support.server.serving import Client, T, run, serving
+from tests.support.server.serving import HANGS, Client, T, run, serving, until
 
 MADE = generate("market", seed=3, subscriptions=300, events=40)
 ROWS = MADE.tables["subscriptions"].to_pylist()
@@ -178,5 +183,41 @@ def test_a_filter_that_is_not_saved_leaves_no_words() -> None:
                 assert (await client("POST", path, {"filter": wanted}))["covered_by"] == by
             space = service.core.registry.space(T, "words").space
             assert space.vocabularies == {"who": ["x", "y"]}
+
+    run(work)
+
+
+def test_a_space_that_is_being_created_has_no_subscriptions_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its edit is in the log, and the matcher hasn't come to it."""
+
+    async def work() -> None:
+        async with serving() as service:
+            client, matching = Client(service), service.core.pipeline.matching
+            messages, may_go_on = matching.messages, threading.Event()
+
+            def wait(*arguments: Any) -> Any:
+                may_go_on.wait(HANGS)
+                return messages(*arguments)
+
+            monkeypatch.setattr(matching, "messages", wait)
+            created = service.core.edit(PutSpace(T, "new", MADE.space.definition()))
+            await until(lambda: (T, "new") in service.core.registry.spaces)
+            try:
+                path = "spaces/new"
+                for verb, answer in (("match", "matches"), ("rank", "best")):
+                    assert (await client("POST", f"{path}/events:{verb}", {}))[answer] == [[]]
+                assert (await client("POST", f"{path}/events:count", {}))["counts"] == [0]
+                assert (await client("POST", f"{path}/why-not", {"event": {}}))["count"] == 0
+                covering = f"{path}/subscriptions:find-covering"
+                found = await client("POST", covering, {"filter": "price < 5"})
+                assert found["covered_by"] is None
+                assert (await client("GET", f"{path}/boxes"))["boxes"] == []
+                assert (await client("GET", f"{path}/shapes"))["features"] == []
+                assert (await client("GET", f"{path}/explain"))["text"]
+            finally:
+                may_go_on.set()
+            await result_of(created)
 
     run(work)

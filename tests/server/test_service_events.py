@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rangecast import Integer, Number, Space, String, Timestamp
+from rangecast import Engine, Integer, Number, Space, String, Timestamp
 from rangecast.errors import RangecastError
 from rangecast.model.encoding.events import encode_event
 from rangecast.server.encoding import encoded, points_of_lines
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import EVENTS as EVENTS_UNIT
 from rangecast.server.state.edits import (
@@ -188,6 +189,82 @@ def test_a_space_grows_and_old_filters_go_on(tmp_path: Path) -> None:
         service.start()
         assert (await publish(service, [line], wants_matches=True)).matches == [["cheap", "here"]]
         assert [one.seq for one in await all_of(service, "one")] == [7, 9]  # 8: an epoch
+        service.stop()
+
+    run(work())
+
+
+def test_events_after_a_space_grows_are_matched_with_the_subscriptions_of_their_seq() -> None:
+    """Edits that were written later have no part in the index that is rebuilt."""
+
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        grown = SPACE.definition()
+        grown["attribute"].append({"name": "venue", "type": "string"})
+        more = SPACE.definition()
+        more["attribute"] += [
+            {"name": "venue", "type": "string"},
+            {"name": "lot", "type": "integer"},
+        ]
+        await edit(service, put("stays", "one", "price < 5"), put("goes", "one", "price < 6"))
+        await edit(service, put("changes", "one", "price < 7"))
+        core, line = service.core, b'{"price": 1}'
+        entry = core.registry.space(T, "market")
+        answers: list[Any] = []
+
+        def submit() -> None:
+            """All of it is one group: the registry is at its end before anything is matched."""
+            core.edit(PutSpace(T, "market", grown))
+            core.edit(put("comes", "two", "price < 8"))
+            answers.append(core.publish(entry, [line], wants_matches=True))
+            core.edit(DeleteSubscription(T, "goes", "market"))
+            core.edit(put("changes", "one", "price > 7"))
+            answers.append(core.publish(entry, [line], wants_matches=True))
+            core.edit(PutSpace(T, "market", more))
+            core.edit(put("late", "two", "price < 9"))
+            answers.append(core.publish(entry, [line], wants_matches=True))
+            core.edit(DeleteSubscription(T, "stays", "market"))
+
+        core.pipeline.quiesced(submit)
+        matches = [(await result_of(answer)).matches for answer in answers]
+        assert matches == [
+            [["stays", "goes", "changes", "comes"]],
+            [["stays", "comes"]],
+            [["stays", "comes", "late"]],
+        ]
+        index = core.indexes[entry.number]
+        assert (await publish(service, [line], wants_matches=True)).matches == [["comes", "late"]]
+        assert [index.ids[number] for number in index.engine] == ["changes", "comes", "late"]
+        service.stop()
+
+    run(work())
+
+
+def test_a_reader_never_finds_an_index_that_is_being_rebuilt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        await edit(service, put("cheap", "one", "price < 5"))
+        index = service.core.indexes[service.core.registry.space(T, "market").number]
+        found: list[Any] = []
+        subscribe_many = Engine.subscribe_many
+
+        def look(engine: Engine, *arguments: Any, **options: Any) -> Any:
+            with index.reading() as now:
+                points = encode_event({"price": 1}, now.engine.space)[np.newaxis]
+                found.append(now.ids.listed(now.match(points).numbers))
+            return subscribe_many(engine, *arguments, **options)
+
+        monkeypatch.setattr(Engine, "subscribe_many", look)
+        grown = SPACE.definition()
+        grown["attribute"].append({"name": "venue", "type": "string"})
+        with index.reading() as before:
+            await edit(service, PutSpace(T, "market", grown))
+            assert found == [["cheap"]]
+            assert len(before.engine.space) == len(SPACE) < len(index.engine.space)
         service.stop()
 
     run(work())

@@ -46,7 +46,7 @@ from rangecast.server.state.edits import (
     edits_draft,
     events_draft,
 )
-from rangecast.server.state.entries import AnyChange, Consumer
+from rangecast.server.state.entries import AnyChange, Change, Consumer
 from rangecast.server.state.registry import Registry, RequestError
 from rangecast.server.state.tracks.spaces import SpaceTracks
 from rangecast.server.state.tracks.transitions import Derived
@@ -437,6 +437,10 @@ class CommitPipeline:
             return [*self.registry.apply(request.edits, unit.first, request.read)]
         with self._change:
             changes = [*self.registry.apply(request.edits, unit.first)]
+            for change in changes:
+                if isinstance(change, Change) and change.space is not None:
+                    # When the matcher rebuilds the index, later edits may have been applied here.
+                    change.live = change.entry.live.values()
             for edit in request.edits:
                 is_moved = isinstance(edit, PutConsumer) and edit.start >= 0
                 if is_moved or isinstance(edit, DeleteConsumer):

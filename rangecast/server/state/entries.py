@@ -13,7 +13,7 @@ from rangecast.model.filters.tentative import TentativeBoxes
 from rangecast.model.space import Space
 from rangecast.server.state.boards import BoardEntry, Interest, InterestChange
 from rangecast.server.state.edits import PutConsumer
-from rangecast.server.state.versions.live import LiveVersions
+from rangecast.server.state.versions.live import CurrentVersions, LiveVersions
 from rangecast.server.state.versions.owned import OwnedVersions
 from rangecast.server.state.versions.version import Gone, Version
 
@@ -164,6 +164,8 @@ class Change:
     read: Read = None
     space: Space | None = None
     """The new definition of the space: its index is rebuilt."""
+    live: CurrentVersions | None = None
+    """Subscriptions that the index then has; `None`: those that the entry has by now."""
     track: dict[str, Any] | None = None
     """Options by which its objects are tracked from now on."""
     moment: int | None = None

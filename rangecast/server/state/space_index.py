@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from itertools import groupby
 from typing import NamedTuple, Self
 
@@ -67,6 +69,15 @@ class SpaceIndex:
         """Size in bytes of what is known by number, without the engine."""
         return self.owners.nbytes + self._scores.nbytes + self.ids.memory
 
+    @contextmanager
+    def reading(self) -> Iterator[SpaceIndex]:
+        """Yield the index as another thread than the writing one reads it.
+
+        It has one engine, even if the space changes meanwhile, and the ids of what that matches.
+        """
+        with self.ids.reading():
+            yield copy(self)
+
     def scores(self, numbers: I64) -> F64:
         """Return the scores of subscriptions."""
         return self._scores[numbers] if len(self._scores) else np.zeros(len(numbers))
@@ -84,10 +95,12 @@ class SpaceIndex:
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Apply changes to the index; no event is matched in between."""
-        if any(change.space is not None for change in changes):
-            numbers = {change.gone.number for change in changes if change.gone is not None}
-            self._rebuild_index([number for number in numbers if number in self.engine])
-            return
+        rebuilds = [at for at, change in enumerate(changes) if change.space is not None]
+        if rebuilds:
+            change, changes = changes[rebuilds[-1]], changes[rebuilds[-1] + 1 :]
+            self._rebuild_index(change)
+            if change.live is None:
+                return  # it has all that follows
         put: list[Version] = []
         last: dict[int, int | None] = {}  # by number: index in `put`; `None`: removed
         for change in changes:
@@ -120,19 +133,20 @@ class SpaceIndex:
             self.note(put)
             self.engine.subscribe_many(version_boxes(self.engine.space, put, bounds))
 
-    def _rebuild_index(self, removed: Sequence[int]) -> None:
-        """Rebuild the index after the space has changed: filters have new boxes.
-
-        removed   numbers of the index that have left, or that have another version
-        """
-        self.engine = Engine(self.entry.space)
-        live = sorted(self.entry.live.values(), key=lambda subscription: subscription.number)
-        if removed:
+    def _rebuild_index(self, change: Change) -> None:
+        """Rebuild the index after the space has changed: filters have new boxes."""
+        space, live = self.entry.space, self.entry.live.values()
+        if change.space is not None and change.live is not None:
+            space, live = change.space, change.live
+        before, engine = self.engine, Engine(space)
+        versions = sorted(live, key=lambda version: version.number)
+        self.note(versions)
+        if versions:
+            bounds = bounds_of([version.filter for version in versions], space)
+            engine.subscribe_many(version_boxes(space, versions, bounds))
+        self.engine = engine
+        if removed := [int(number) for number in before if number not in engine]:
             self.ids.remove(removed)
-        self.note(live)
-        if live:
-            bounds = bounds_of([subscription.filter for subscription in live], self.engine.space)
-            self.engine.subscribe_many(version_boxes(self.engine.space, live, bounds))
 
     def _put_one(self, version: Version, change: Change) -> None:
         space = self.engine.space

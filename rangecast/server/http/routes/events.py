@@ -180,13 +180,15 @@ async def _answer(
             }
             for row, reason in rejected
         ]
-        points = events.points_in(index.engine.space)
-        with index.ids.reading():
-            answers = results(index, points)
+        answers = results(index, events.points_in(known))
         return _encode({name: answers, "rejected": wrong})
 
+    def read() -> bytes:
+        with core.index(entry).reading() as index:
+            return work(index)
+
     if when is None:
-        content = await asyncio.to_thread(work, core.indexes[entry.number])
+        content = await asyncio.to_thread(read)
     else:
         content = await asyncio.wrap_future(core.histories.answer(entry, when, work))
     return Response(content, media_type="application/json")

@@ -74,7 +74,7 @@ async def why_not(request: Request, space: str) -> Any:
     """
     core, entry, body = await _read_request(request, space)
     nearest = check_integer("k", body.k, 1, MAX_NEAREST)
-    index = core.indexes[entry.number]
+    index = core.index(entry)
     return await _read(
         index, explain.recipients, body.query(), _session_numbers(core, entry), nearest
     )
@@ -85,26 +85,26 @@ async def explain_set(request: Request, space: str) -> Any:
     """Return the structures of the live set, the reasons for them, and their memory."""
     core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
-    return {"text": await asyncio.to_thread(core.indexes[entry.number].engine.explain)}
+    return {"text": await asyncio.to_thread(core.index(entry).engine.explain)}
 
 
 @router.post("/{space}/subscriptions:find-covering")
 async def find_covering(request: Request, space: str) -> Any:
     """Return a subscription that covers `{"subscription": id}` or `{"filter": text}`, if any."""
     core, entry, body = await _read_request(request, space)
-    index, number = core.indexes[entry.number], None
-    # The words of a filter that isn't saved don't become words of the server's space.
-    own = TentativeSpace(index.engine.space)
-    if body.subscription is not None:
-        version = core.registry.subscription(entry.tenant, space, str(body.subscription))
-        number = version.number
-        wanted = await asyncio.to_thread(Filter.parse, version.filter, own, max_boxes=ANY_BOXES)
-    elif body.filter is not None:
-        wanted = await asyncio.to_thread(core.quotas.parsed, entry.tenant, body.filter, own)
-    else:
-        raise RequestError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
-    sessions = _session_numbers(core, entry)
-    return await _read(index, explain.find_covering, wanted, number, sessions)
+    number, sessions = None, _session_numbers(core, entry)
+    with core.index(entry).reading() as index:
+        # The words of a filter that isn't saved don't become words of the server's space.
+        own = TentativeSpace(index.engine.space)
+        if body.subscription is not None:
+            version = core.registry.subscription(entry.tenant, space, str(body.subscription))
+            number = version.number
+            wanted = await asyncio.to_thread(Filter.parse, version.filter, own, max_boxes=ANY_BOXES)
+        elif body.filter is not None:
+            wanted = await asyncio.to_thread(core.quotas.parsed, entry.tenant, body.filter, own)
+        else:
+            raise RequestError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
+        return await asyncio.to_thread(explain.find_covering, index, wanted, number, sessions)
 
 
 @router.get("/{space}/boxes")
@@ -116,7 +116,7 @@ async def boxes(request: Request, space: str, x: str = "", y: str = "", limit: i
     core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 2000)
-    index, sessions = core.indexes[entry.number], _session_numbers(core, entry)
+    index, sessions = core.index(entry), _session_numbers(core, entry)
     return await _read(index, explain.boxes_on_axes, x, y, sessions, limit)
 
 
@@ -132,7 +132,7 @@ async def list_shapes(
     core = core_of(request)
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 10_000)
-    index, sessions = core.indexes[entry.number], _session_numbers(core, entry)
+    index, sessions = core.index(entry), _session_numbers(core, entry)
     first = arrival_after(after)
     shapes = await _read(index, shapes_of, place, sessions, first, limit)
     shapes["tiles"] = request.app.state.map_tiles
@@ -145,8 +145,8 @@ async def _read(
     """Return what a function of an index returns, which runs in a thread of its own."""
 
     def run() -> dict[str, Any]:
-        with index.ids.reading():
-            return work(index, *arguments)
+        with index.reading() as now:
+            return work(now, *arguments)
 
     return await asyncio.to_thread(run)
 
