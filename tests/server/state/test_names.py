@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from array import array
 
 import numpy as np
 import pytest
@@ -66,6 +67,22 @@ def test_names_that_are_gone_give_back_their_bytes() -> None:
             names.remove(f"subscription {number - 100}")
     assert len(names) == 100
     assert names.memory < 8 * 40_000 + 20_000  # a span for each number, and little else
+
+
+def test_names_that_come_and_go_cost_the_same_however_many_there_were() -> None:
+    def copied(count: int) -> int:
+        """Return the numbers whose spans were copied."""
+        names, spans, total = NameNumbers(), array("q"), 0
+        for number in range(count):
+            names.bind(f"session {number}", number)
+            if number >= 10:
+                names.remove(f"session {number - 10}")
+            if names._names.spans is not spans:
+                spans = names._names.spans
+                total += len(spans)
+        return total
+
+    assert copied(80_000) < 8 * copied(20_000)
 
 
 def test_a_name_takes_few_bytes() -> None:
@@ -178,6 +195,35 @@ def test_ids_that_are_removed_stay_while_a_thread_reads() -> None:
     ids.put([2_000], ["last"])
     assert len(ids._ids.texts) < 1_000
     assert ids.listed(np.array([3, 2_000])) == ["", "last"]
+
+
+def test_ids_that_come_and_go_cost_the_same_however_many_there_were() -> None:
+    def copied(count: int) -> int:
+        """Return the numbers whose spans were copied."""
+        ids, spans, total = IdTexts(), np.zeros(0, np.int64), 0
+        for number in range(count):
+            ids.put([number], [f"session-{number}"])
+            if number >= 10:
+                ids.remove([number - 10])
+            if ids._ids.spans is not spans:
+                spans = ids._ids.spans
+                total += len(spans)
+        return total
+
+    assert copied(80_000) < 8 * copied(20_000)
+
+
+def test_an_id_that_leaves_twice_stays_for_those_who_read_the_second() -> None:
+    ids = IdTexts()
+    ids.put([0], ["first"])
+    ids.remove([0])
+    ids.put([0], ["second"])
+    with ids.reading():
+        ids.remove([0])
+        ids._compact()
+        assert ids[0] == "second"
+    ids._compact()
+    assert ids[0] == ""
 
 
 def test_ids_are_those_of_a_dict_while_numbers_leave_and_return() -> None:

@@ -28,8 +28,9 @@ _GONE = 1 << 62
 _COMMA = ord(",")
 _NONE = b'""'
 """The text of a number without an id."""
-_MIN_DEAD = 1 << 12
-"""Bytes of texts without a number below which the buffer isn't compacted."""
+_MIN_DEAD, _SHARE = 1 << 12, 16
+"""Bytes of texts without a number below which the buffer isn't compacted, and numbers that there
+have been per byte of such texts: their spans are copied with the buffer."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Id]).decode
 
@@ -111,8 +112,13 @@ class IdTexts:
         self._compact_if_due()
 
     def _compact_if_due(self) -> None:
-        if self._dead > max(_MIN_DEAD, self._filled // 2, 2 * self._kept):
+        least = max(_MIN_DEAD, len(self._ids.spans) // _SHARE)
+        if self._dead > max(least, self._filled // 2, 2 * self._kept):
             self._compact()
+
+    def _room(self, size: int) -> int:
+        """Return the bytes that a new buffer has beside those that it begins with."""
+        return max(size // 4, len(self._ids.spans) // _SHARE)
 
     def _compact(self) -> None:
         """Copy the texts that numbers have to a new buffer."""
@@ -120,12 +126,15 @@ class IdTexts:
         removed, removals = np.array(self._removed), np.array(self._removals)
         is_kept = removals > oldest
         spans, texts = self._ids.spans.copy(), self._ids.texts
-        dropped = removed[~is_kept]
+        dropped = np.setdiff1d(removed[~is_kept], removed[is_kept])
         spans[dropped[spans[dropped] >= _GONE]] = len(_NONE)  # others were put again
         with_id = np.flatnonzero(spans > _LONG)
         old = spans[with_id]
         size = len(_NONE) + len(old) + _length_of(old)
-        fresh, starts = np.empty(size + size // 4, np.uint8), np.zeros(len(old) + 1, np.int64)
+        fresh, starts = (
+            np.empty(size + self._room(size), np.uint8),
+            np.zeros(len(old) + 1, np.int64),
+        )
         fresh[: len(_NONE)] = texts[: len(_NONE)]
         _write(old, texts, fresh[len(_NONE) :], starts)
         spans[with_id] = starts[:-1] + len(_NONE) << _LENGTH | old & (_LONG | _GONE)
@@ -142,7 +151,7 @@ class IdTexts:
         """Append texts; return where each begins."""
         more, first = b"".join(texts), self._filled
         if (end := first + len(more)) > len(self._ids.texts):
-            larger = np.empty(end + first // 4, np.uint8)
+            larger = np.empty(end + self._room(first), np.uint8)
             larger[:first] = self._ids.texts[:first]
             self._ids = _Ids(self._ids.spans.copy(), larger)
         self._ids.texts[first:end] = np.frombuffer(more, np.uint8)

@@ -24,6 +24,9 @@ _LENGTH = 28
 """Bits of a span that are the length of a name; its start is above them."""
 _LONG = (1 << _LENGTH) - 1
 _MIN_SIZE = 64
+_SHARE = 8
+"""Numbers that there have been, per byte of texts whose names are gone, below which these aren't
+dropped: the spans of all numbers are copied then."""
 
 
 class _Names(NamedTuple):
@@ -148,7 +151,7 @@ class NameNumbers:
             while fresh[free] != _FREE:
                 free += 1
             fresh[free] = entry
-        if 2 * self._gone > len(texts):
+        if self._gone > max(len(texts) // 2, len(spans) // _SHARE):
             numbers = entries & _WHICH
             spans, texts = _compacted(spans, texts, np.sort(numbers).tolist())
             self._gone = 0
