@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
@@ -308,27 +308,32 @@ def registry_of(state: State, path: Path, spaces: Mapping[Name, Space]) -> Regis
             registry.consumers[kept.tenant, kept.name] = consumer
             registry.numbered[kept.number] = consumer
     for item in items:
-        _restore_versions(registry, registry.spaces[item.tenant, item.name], path, item, [])
+        _restore_versions(registry, registry.spaces[item.tenant, item.name], path, item)
     return registry
 
 
 def _restore_versions(
-    registry: Registry, entry: SpaceEntry, path: Path, item: _Space, ended: list[Version]
-) -> SpaceIndex:
+    registry: Registry,
+    entry: SpaceEntry,
+    path: Path,
+    item: _Space,
+    ended: Sequence[Version] = (),
+    index: SpaceIndex | None = None,
+) -> None:
     """Put the current versions of a space, and those that have ended, into place.
 
-    Returns an index that has noted the current ones, without an engine.
+    index   notes the current ones
     """
-    index, file = SpaceIndex(entry), path / _versions_name(item.number)
-    for first, versions in restore_versions(file, entry.live, item.live + ended):
+    file = path / _versions_name(item.number)
+    for first, versions in restore_versions(file, entry.live, [*item.live, *ended]):
         for at, version in enumerate(versions, first):
             if version.expires and version.died == NEVER:
                 entry.expiring[version.name] = version.expires
             if (owner := registry.owner(version)) is not None:
                 owner.versions.append(at, version.born, version.died)
-        index.note([version for version in versions if version.died == NEVER])
+        if index is not None:
+            index.note([version for version in versions if version.died == NEVER])
     registry.counts[entry.tenant] = registry.counts.get(entry.tenant, 0) + len(entry.live)
-    return index
 
 
 def _versions_name(space: int) -> str:
@@ -446,7 +451,8 @@ def _built(path: Path, state: State, loaded: Mapping[str, _LoadedSpace]) -> Open
     for item in state.spaces:
         entry = registry.spaces[item.tenant, item.name]
         mine = ended.get((item.tenant, item.name), [])
-        indexes[item.number] = _restore_versions(registry, entry, path, item, mine)
+        indexes[item.number] = index = SpaceIndex(entry)
+        _restore_versions(registry, entry, path, item, mine, index)
         if item.track is not None:
             tracker = load_tracker(path / f"tracks-{item.number}")
             saved = SavedTracks(tracker, item.pending, item.notices)
