@@ -13,6 +13,7 @@ take no turn, and others wait for one not much longer than they take.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,6 +41,7 @@ _WAIT, _MAX_WAIT = 1e-5, 0.05
 """Seconds per event, and in all, after which a thread goes on without a turn: turns save time,
 nothing depends on them."""
 _turns = SimpleQueue[int]()
+_this_thread = threading.local()
 
 
 def usable_cores() -> int:
@@ -84,9 +86,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_make_turns)
 
 
+def never_wait() -> None:
+    """Let this thread work without turns: others wait for what it does."""
+    _this_thread.never_waits = True
+
+
 def in_turn(work: Callable[[Piece], Result], piece: Piece, events: int) -> Result:
     """Apply `work` to a piece of some events, in a turn if one is free within the time to wait."""
-    if events < _FEW:
+    if events < _FEW or getattr(_this_thread, "never_waits", False):
         return work(piece)
     turns, turn = _turns, None
     try:

@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from rangecast import Engine, Integer, Number, Space, String, Timestamp
 from rangecast.errors import RangecastError
+from rangecast.model import threads
 from rangecast.model.encoding.events import encode_event
 from rangecast.server.encoding import encoded, points_of_lines
 from rangecast.server.pipeline.futures import result_of
@@ -37,6 +39,7 @@ from tests.support.server.service import (
     put,
     run,
 )
+from tests.support.server.serving import HANGS
 
 
 def test_bad_events_are_rejected_one_by_one() -> None:
@@ -265,6 +268,24 @@ def test_a_reader_never_finds_an_index_that_is_being_rebuilt(
             await edit(service, PutSpace(T, "market", grown))
             assert found == [["cheap"]]
             assert len(before.engine.space) == len(SPACE) < len(index.engine.space)
+        service.stop()
+
+    run(work())
+
+
+def test_events_are_matched_while_others_have_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that read match large batches, and have as many turns as there are cores."""
+
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        await edit(service, put("cheap", "one", "price < 5"))
+        monkeypatch.setattr(threads, "_MAX_WAIT", 2 * HANGS)
+        monkeypatch.setattr(threads, "_turns", SimpleQueue())  # none is left
+        answer = asyncio.create_task(publish(service, [b'{"price": 1}'] * 3, wants_matches=True))
+        done, _ = await asyncio.wait([answer], timeout=HANGS / 3)
+        assert done
+        assert answer.result().matches == [["cheap"]] * 3
         service.stop()
 
     run(work())

@@ -20,6 +20,7 @@ import numpy as np
 
 from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import Bool
+from rangecast.model.threads import never_wait
 from rangecast.server.delivery.messages import Mailboxes
 from rangecast.server.log.base import Draft, Log, LogFullError, Unit
 from rangecast.server.log.clock import Clock
@@ -452,6 +453,7 @@ class CommitPipeline:
     # ---- the matcher
 
     def _match(self) -> None:
+        never_wait()  # requests that only read would hold up everything that is published
         while True:
             with self._change:
                 self._to_match.wait_for(
