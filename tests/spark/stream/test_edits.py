@@ -1,5 +1,7 @@
 """Subscriptions from where people keep them: a Delta table that is followed, a compacted topic."""
 
+from threading import Thread
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -89,6 +91,50 @@ def test_an_id_or_a_score_that_is_updated_leaves_nothing_of_the_old_row(tmp_path
     }
 
 
+@pytest.mark.parametrize("feed", [FEED, None], ids=["with a feed", "without"])
+def test_a_file_of_edits_goes_up_to_the_version_of_its_name(tmp_path, monkeypatch, feed):
+    followed = Followed(tmp_path, feed)
+    followed.write(subscriptions(a="price < 1"))
+    assert followed.ids() == ["a"]
+    followed.write(subscriptions(b="price < 2"))
+    follow, load_cdf = DeltaEdits(followed.path, followed.edits), DeltaTable.load_cdf
+
+    def overtaken(table, **versions):
+        followed.write(subscriptions(c="price < 3"))  # while the changes are looked up
+        return load_cdf(table, **versions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "load_cdf", overtaken)
+        follow()
+    newest = followed.edits / f"delta-{1:020}.parquet"
+    assert pq.read_table(newest)["id"].to_pylist() == ["b"]
+    assert followed.ids() == ["a", "b", "c"]
+
+
+def test_streams_that_follow_a_table_at_once_take_turns(tmp_path, monkeypatch):
+    """Else the older one could write its changes after the newer one, and undo it."""
+    followed = Followed(tmp_path, FEED)
+    followed.write(subscriptions(a="price < 1"))
+    assert followed.ids() == ["a"]
+    followed.write(subscriptions(b="price < 2"))
+    follow, load_cdf = DeltaEdits(followed.path, followed.edits), DeltaTable.load_cdf
+    others = []
+
+    def overtaken(table, **versions):
+        changes = pa.table(load_cdf(table, **versions))
+        if not others:
+            DeltaTable(followed.path).delete("id = 'b'")
+            others.append(Thread(target=lambda: (follow(), followed.store.apply())))
+            others[0].start()
+            others[0].join(1)  # in vain: it waits for this call
+        return changes
+
+    monkeypatch.setattr(DeltaTable, "load_cdf", overtaken)
+    follow()
+    others[0].join()
+    assert followed.ids() == ["a"]
+
+
 def test_a_table_that_cant_be_followed_is_rejected(tmp_path):
     followed = Followed(tmp_path)
     with pytest.raises(FileError, match=r"its changes can't be read(.|\n)*hint"):
@@ -117,6 +163,18 @@ def test_a_row_without_a_score_has_0_whatever_the_type(tmp_path, kind):
     boxes = followed.versions.load(followed.versions.latest())[0]
     assert boxes.scores.tolist() == [0.0]
     assert followed.versions.rejected(followed.versions.latest()) == []
+
+
+def test_a_row_has_the_score_0_where_the_column_was_removed(tmp_path):
+    followed = Followed(tmp_path, FEED)
+    scores = pa.array([1.0, 2.0])
+    followed.write(subscriptions(a="price < 1", b="price < 2").append_column("score", scores))
+    assert followed.ids() == ["a", "b"]
+    rest = subscriptions(a="price < 1", c="price < 3")
+    write_deltalake(followed.path, rest, mode="overwrite", schema_mode="overwrite")
+    assert followed.ids() == ["a", "c"]
+    boxes = followed.versions.load(followed.versions.latest())[0]
+    assert boxes.scores.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.bool_(), pa.binary()], ids=str)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from threading import Event, Thread, current_thread
 
 import pytest
 
@@ -92,6 +93,40 @@ def test_a_set_is_what_the_space_is_after_each_change(server, tmp_path, monkeypa
         ServerEdits(server, "nothing", tmp_path / "none")()
     with pytest.raises(FileError, match="can't be read: "):
         ServerEdits("http://127.0.0.1:1", "market", tmp_path / "none")()
+
+
+def test_streams_that_follow_a_server_at_once_take_turns(server, tmp_path, monkeypatch):
+    """Else both would write a file of the same name, and the edits of one could be lost."""
+    followed = Followed(server, tmp_path)
+    assert followed.set() == {}
+    listed, atomic_file = ServerEdits._listed, edits_of_server.atomic_file
+    writes, written = Event(), Event()
+
+    def write(path):
+        if current_thread() is other:
+            writes.set()
+            written.wait(10)
+        return atomic_file(path)
+
+    def overtaken(edits):
+        rows = [*listed(edits)]
+        if current_thread() is not other:
+            client.upsert("b", "price <= 2")
+            other.start()
+            writes.wait(1)  # in vain: it waits for this call
+        return iter(rows)
+
+    other = Thread(target=followed.edits)
+    with Client(server, space="market") as client:
+        client.upsert("a", "price <= 1")
+        with monkeypatch.context() as patch:
+            patch.setattr(ServerEdits, "_listed", overtaken)
+            patch.setattr(edits_of_server, "atomic_file", write)
+            followed.edits()
+            followed.store.apply()
+            written.set()
+            other.join()
+        assert followed.set() == {"a": (1.0, 0.0), "b": (2.0, 0.0)}
 
 
 def test_each_batch_is_answered_with_all_edits_that_the_server_had_acknowledged(

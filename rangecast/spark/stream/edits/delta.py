@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -42,10 +43,15 @@ class DeltaEdits:
         self._path = table
         self._folder = folder
         self._options = {key: str(value) for key, value in (options or {}).items()}
+        self._following = Lock()  # several streams of one process may share a set
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self) -> None:
         """Write the changes up to the newest version of the table to the folder."""
+        with self._following:
+            self._follow()
+
+    def _follow(self) -> None:
         from deltalake.exceptions import DeltaError
 
         try:
@@ -62,7 +68,9 @@ class DeltaEdits:
             elif version == last:
                 return
             else:
-                changes = _plain(pa.table(table.load_cdf(starting_version=last + 1)))
+                # Without an end it would be the newest version of now, perhaps a later one.
+                feed = table.load_cdf(starting_version=last + 1, ending_version=version)
+                changes = _plain(pa.table(feed))
                 edits = _edits(changes, self._columns(changes.schema))
         except (DeltaError, OSError) as error:
             raise FileError(
@@ -114,10 +122,11 @@ def _plain(rows: pa.Table) -> pa.Table:
 
 def _upserts(rows: pa.Table) -> pa.Table:
     """Return rows as edits; a row without a score has 0, whatever the one before had."""
-    if "score" in rows.column_names:
-        none = pa.scalar("0").cast(rows["score"].type)
-        place = rows.column_names.index("score")
-        rows = rows.set_column(place, "score", pc.fill_null(rows["score"], none))
+    if "score" not in rows.column_names:
+        rows = rows.append_column("score", pa.nulls(rows.num_rows, pa.float64()))
+    none = pa.scalar("0").cast(rows["score"].type)
+    place = rows.column_names.index("score")
+    rows = rows.set_column(place, "score", pc.fill_null(rows["score"], none))
     return rows.append_column("op", pa.array(["upsert"] * rows.num_rows, pa.string()))
 
 
@@ -135,4 +144,4 @@ def _edits(changes: pa.Table, columns: list[str]) -> pa.Table:
         parts += [gone.append_column("op", op), _upserts(new)]
     if not parts:
         return _upserts(changes.select(columns).slice(0, 0))
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts, promote_options="default")

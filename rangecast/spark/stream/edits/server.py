@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
@@ -43,10 +44,15 @@ class ServerEdits:
         token = os.environ.get("RANGECAST_TOKEN")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._folder = folder
+        self._following = Lock()  # several streams of one process may share a set
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self) -> None:
         """Write the changes since the last call to the folder."""
+        with self._following:
+            self._follow()
+
+    def _follow(self) -> None:
         before = self._positions()
         rows = {str(row["id"]): row for row in self._listed()}
         positions = {name: row["position"] for name, row in rows.items()}
