@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from rangecast import Integer, Number, Space
 from rangecast.match.result import BUFFER
@@ -113,6 +114,24 @@ def test_what_spark_and_arrow_may_read_in_two_ways_is_left_to_spark(spark, tmp_p
     assert [read_files(frame) for frame in left] == [None] * len(left)
     (tmp_path / "plain.parquet").write_bytes(b"PAR1 no more")
     assert read_files(plain) is None
+
+
+def test_columns_that_spark_finds_by_their_numbers_are_left_to_spark(spark, tmp_path):
+    names = ("id", "x_lo")
+    numbered = [
+        pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(number)})
+        for number, name in enumerate(names)
+    ]
+    table = pa.table([[7], [8]], schema=pa.schema(numbered))
+    pq.write_table(table, tmp_path / "numbered.parquet")
+    swapped = [StructField(name, LongType(), True, {"parquet.field.id": 1 - number})
+               for number, name in enumerate(names)]  # fmt: skip
+    frame = spark.read.schema(StructType(swapped)).parquet(str(tmp_path / "numbered.parquet"))
+    spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
+    try:
+        assert gather_small(frame, Space([Number("x")]), 1 << 30).ids.to_pylist() == [8]
+    finally:
+        spark.conf.unset("spark.sql.parquet.fieldId.read.enabled")
 
 
 def test_files_that_differ_in_what_may_be_null_are_read(spark, tmp_path):

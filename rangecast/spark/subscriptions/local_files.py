@@ -52,6 +52,8 @@ def _local_files(frame: DataFrame) -> list[str] | None:
     """Return the files of a DataFrame that is a scan of whole local Parquet files, else `None`."""
     if not is_local(frame.sparkSession):
         return None
+    if any(field.metadata for field in frame.schema):
+        return None  # it may say how Spark finds a column, such as by its number in the file
     plan: Any = frame._jdf.queryExecution().optimizedPlan()
     if not _is(plan, "LogicalRelation") or not _is(plan.relation(), "HadoopFsRelation"):
         return None
