@@ -187,7 +187,7 @@ def test_a_table_of_the_catalog_says_itself_what_it_holds(spark, tmp_path):
         spark.sql("drop table if exists shapes_of_outputs")
 
 
-A, B, C = (StructType().add("event", LongType()).add(name, StringType()) for name in "abc")
+A, B, C, D = (StructType().add("event", LongType()).add(name, StringType()) for name in "abcd")
 
 
 def shown(**steps):
@@ -238,6 +238,23 @@ def test_a_step_may_be_renamed_removed_and_added_in_any_order(spark, tmp_path):
     stream.answer(shown(match=A, filter=C))  # the old name again
     stream.check(shown(match=A, filter=B), fits=False)
     stream.check(shown(match=A, filter=C, rank=B))
+
+
+def test_a_change_is_found_whatever_is_added_and_removed_beside_it(spark, tmp_path):
+    stream = Restarts(spark, tmp_path)
+    stream.answer(shown(match=A, rank=B))
+    for given in (
+        {"match": A, "top": C, "filter": D},  # rank was renamed
+        {"match": A, "top": C, "filter": A},
+        {"top": C, "filter": D},
+        {"m": A, "top": C, "filter": D},
+        {"match": A, "rank": C, "filter": B},
+        {"match": A, "rank": A, "filter": B},
+        {"match": B, "rank": A},
+        {"match": A, "filter": A},
+    ):
+        stream.check(shown(**given), fits=False)
+    stream.check(shown(match=A, top=B, filter=C, other=D))
 
 
 def test_one_of_two_steps_of_a_shape_may_be_removed_while_another_is_added(spark, tmp_path):

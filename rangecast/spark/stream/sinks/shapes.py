@@ -9,10 +9,10 @@ when a set that was empty shows the type of its ids: before the batch is written
 writes them: so they are on any file system that has a checkpoint, and a client of Spark Connect
 needs no access to it. A checkpoint without them accepts any shape.
 
-A name of a step keeps its shape, also when the step was removed or renamed (`former`). An output
-with a new name may be one whose name is gone: the same shape under another name is the same output.
-If the shape differs, too, it is taken for a change if nothing else can be meant: no other step of
-the sink has kept its name, or one name is new and one is gone.
+A name of a step keeps its shape, also when the step was removed or renamed (`former`). Outputs of
+new names may be those whose names are gone: the same shape under another name is the same output. A
+new shape is taken for a change if another one is no longer written: steps are added and removed
+freely, but not both at once.
 """
 
 from __future__ import annotations
@@ -110,25 +110,23 @@ class _Entry(NamedTuple):
         return _Entry(output._replace(ids=self.output.ids or output.ids), self.batch)
 
 
-class _Matched(NamedTuple):
-    """Outputs and the entries whose shapes they have, one to one; and the rest of both."""
+_Pairs = list[tuple[Output, _Entry]]
 
-    pairs: list[tuple[Output, _Entry]]
-    outputs: list[Output]
-    entries: list[_Entry]
 
-    @classmethod
-    def of(cls, given: Sequence[Output], held: Sequence[_Entry]) -> _Matched:
-        matched = cls([], [*given], [*held])
-        for likeness in (3, 2, 1):
-            for output in given:
-                for entry in matched.entries:
-                    if output in matched.outputs and output.likeness(entry.output) == likeness:
-                        matched.pairs.append((output, entry))
-                        matched.outputs.remove(output)
-                        matched.entries.remove(entry)
-                        break
-        return matched
+def _matched(
+    given: Sequence[Output], held: Sequence[_Entry]
+) -> tuple[_Pairs, list[Output], list[_Entry]]:
+    """Return outputs and the entries whose shapes they have, one to one; and the rest of both."""
+    outputs, entries = [*given], [*held]
+    pairs: _Pairs = []
+    for likeness in (3, 2, 1):
+        for output in given:
+            alike = [entry for entry in entries if output.likeness(entry.output) == likeness]
+            if alike and output in outputs:
+                pairs.append((output, alike[0]))
+                outputs.remove(output)
+                entries.remove(alike[0])
+    return pairs, outputs, entries
 
 
 class OutputShapes:
@@ -182,59 +180,38 @@ class OutputShapes:
         entries: list[_Entry] = []
         ids: dict[Output, str] = {}
         for sink in sorted({entry.output.sink for entry in held} | {one.sink for one in given}):
-            continued, former = self._of_sink(
-                [output for output in given if output.sink == sink],
-                [entry for entry in held if entry.output.sink == sink],
-                batch,
-            )
-            for output, entry in continued:
-                ids[output] = max(ids.get(output, ""), entry.output.ids)  # texts fit all
-                entries.append(entry)
-            entries += (entry._replace(is_former=True) for entry in former)
+            new = [output for output in given if output.sink == sink]
+            left = [entry for entry in held if entry.output.sink == sink]
+            for output, entry in self._continued(new, left):
+                new.remove(output)
+                left.remove(entry)
+                entries.append(entry.continued(output))
+                ids[output] = max(ids.get(output, ""), entries[-1].output.ids)  # texts fit all
+            for output in new:
+                kind = ids.setdefault(output, output.ids)
+                entries.append(_Entry(output._replace(ids=kind), batch))
+            entries += (entry._replace(is_former=True) for entry in left)
         return sorted(entries), ids
 
-    def _of_sink(
-        self, given: Sequence[Output], held: Sequence[_Entry], batch: int
-    ) -> tuple[list[tuple[Output, _Entry]], list[_Entry]]:
-        """Return the outputs of a sink with their entries, and the entries of former ones."""
-        pairs: list[tuple[Output, _Entry]] = []
-        former: list[_Entry] = []
-        unknown: list[Output] = []
-        gone: list[_Entry] = []
+    def _continued(self, given: Sequence[Output], held: Sequence[_Entry]) -> _Pairs:
+        """Return the outputs of a sink that continue entries, with these; reject a change."""
         steps = {output.step for output in given}
-        for step in sorted(steps | {entry.output.step for entry in held}):
-            of_step = [output for output in given if output.step == step]
-            present = [one for one in held if one.output.step == step and not one.is_former]
-            before = [one for one in held if one.output.step == step and one.is_former]
-            if step not in steps:
-                gone += present
-            elif not present and not before:
-                unknown += of_step
-            else:
-                matched = _Matched.of(of_step, present or before)
-                if matched.outputs and matched.entries:
-                    self._reject(matched.outputs[0], matched.entries[0])
-                pairs += matched.pairs
-                for output in matched.outputs:  # another sink of this name
-                    texts = any(entry.output.ids == "string" for entry in present)
-                    kind = "string" if texts and output.ids else output.ids
-                    pairs.append((output, _Entry(output._replace(ids=kind), batch)))
-                former += matched.entries
-                if not present:
-                    continue
-            former += before
-        renamed = _Matched.of(unknown, gone)
-        changed = [
-            entry
-            for entry in renamed.entries
-            if not any(output.likeness(entry.output) for output in given)
-        ]
-        names = {output.step for output in unknown}, {entry.output.step for entry in gone}
-        if renamed.outputs and changed and (not pairs or [*map(len, names)] == [1, 1]):
-            self._reject(renamed.outputs[0], changed[0])
-        found = [(output, entry.continued(output)) for output, entry in [*pairs, *renamed.pairs]]
-        found += [(output, _Entry(output, batch)) for output in renamed.outputs]
-        return found, [*former, *gone]
+        known = {entry.output.step for entry in held}
+        present = [entry for entry in held if not entry.is_former]
+        pairs: _Pairs = []
+        for step in sorted(steps & known):
+            own = [entry for entry in present if entry.output.step == step]
+            own = own or [entry for entry in held if entry.output.step == step]
+            found, new, left = _matched([one for one in given if one.step == step], own)
+            if new and left:
+                self._reject(new[0], left[0])
+            pairs += found
+        gone = [entry for entry in present if entry.output.step not in steps]
+        found, new, left = _matched([one for one in given if one.step not in known], gone)
+        left = [one for one in left if not any(output.likeness(one.output) for output in given)]
+        if new and left:
+            self._reject(new[0], left[0])
+        return pairs + found
 
     def _reject(self, output: Output, entry: _Entry) -> NoReturn:
         held = "its batches have"
