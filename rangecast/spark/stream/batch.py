@@ -52,6 +52,7 @@ from rangecast.spark.stream.sinks.base import (
     Sink,
     cast_ids,
     lies_inside,
+    location,
     no_commit,
 )
 from rangecast.spark.stream.sinks.shapes import Output, OutputShapes, output_of, outputs
@@ -120,7 +121,8 @@ class BatchRunner:
         self, session: SparkSession, events: DataFrame, checkpoint: str | None = None
     ) -> None:
         """Check columns, sinks and sets before anything runs; a batch job has no checkpoint."""
-        names = [sink.name for sink in self._all_sinks() if sink.promise == "exactly once"]
+        exact = [sink for sink in self._all_sinks() if sink.promise == "exactly once"]
+        names = [location(sink.name) for sink in exact]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise UsageError(f"{twice[0]}: is given twice\n  hint: give each sink its own path")
@@ -252,7 +254,7 @@ class BatchRunner:
         if files:
             columns = _columns(asked.schema(ready, step.settings))
             targets = [sink.target(columns, batch) for sink in files]
-            finish = AnswerWriter(targets)
+            finish = AnswerWriter(targets, step.arrays)
             reports = asked.answer(
                 ready, step.settings, prefilters=prefilters, finish=finish, schema=REPORT
             )

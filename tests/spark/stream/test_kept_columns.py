@@ -16,9 +16,11 @@ from rangecast.model.space import Space
 from rangecast.spark import FixedSet, MatchStep, match
 from rangecast.spark.stream.batch import BatchRunner
 from rangecast.spark.stream.kafka import Topic
+from rangecast.spark.stream.sets import MergedSet
 from rangecast.spark.stream.sinks.base import Batch, Folder, JsonFolder
 from rangecast.spark.stream.sinks.delta import Delta
-from rangecast.store.commits import read_committed
+from rangecast.spark.stream.steps import FilterStep
+from rangecast.store.commits import BATCH_JOB, read_committed
 from tests.support.delta_log import delta_rows
 
 SPACE = Space([Number("price")])
@@ -224,3 +226,32 @@ def test_a_sink_inside_of_another_one_is_rejected(spark, tmp_path):
     events = spark.range(1).selectExpr("id", "1.0 as price")
     with pytest.raises(UsageError, match=r"out/bad: lies inside of .*out, whose readers would see"):
         runner.check(spark, events)
+
+
+def test_a_table_that_two_steps_spell_differently_is_rejected(spark, tmp_path, monkeypatch):
+    """The second step would find the batch of the first in the table, and write none of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("out")
+    set_ = FixedSet(Boxes.of([[0.0]], [[9.0]], space=SPACE), SPACE)
+    events = spark.range(1).selectExpr("id", "1.0 as price")
+    for name in (f"{tmp_path}/out/", "./out", "link", f"file://{tmp_path}/out"):
+        steps = [MatchStep(set_, [Delta(path)], name=path) for path in ("out", name)]
+        with pytest.raises(UsageError, match="out: is given twice"):
+            BatchRunner(steps).check(spark, events)
+    steps = [MatchStep(set_, [Delta(f"s3://b/out{end}")], name=f"to {end}") for end in ("", "/")]
+    with pytest.raises(UsageError, match="s3://b/out: is given twice"):
+        BatchRunner(steps).check(spark, events)
+
+
+@pytest.mark.parametrize("sink", [Folder, JsonFolder])
+def test_lists_that_events_have_are_no_matches(spark, tmp_path, sink):
+    """A filter may keep a column that is called as the one of lists of subscriptions."""
+    set_ = MergedSet(FixedSet(Boxes.of([[0.0]], [[9.0]], space=SPACE), SPACE))
+    events = spark.range(2).selectExpr("id", "1.0 as price", "array(7L, 8L, 9L) as subscriptions")
+    done = []
+    step = FilterStep([set_], [sink(tmp_path / "out")], keep=["subscriptions"])
+    runner = BatchRunner([step], report=done.append, ignore_unknown=True)
+    with runner.closing:
+        runner.check(spark, events)
+        runner.answer(events, f"{BATCH_JOB} 1", 0)
+    assert [outcome.steps for outcome in done] == [{"filter": 2}]

@@ -7,6 +7,7 @@ The others have no memory of what they wrote: they are at least once.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -428,6 +429,12 @@ class Callback(Sink):
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         self._function(rows, batch)
         return no_commit
+
+
+def location(name: str) -> str:
+    """Return one spelling of a path or URL: two sinks of a stream would skip each other's batch."""
+    path = name.removeprefix("file://")
+    return name.rstrip("/") if "://" in path else os.path.realpath(path)
 
 
 def lies_inside(paths: Sequence[str], folders: Sequence[str]) -> tuple[str, str] | None:

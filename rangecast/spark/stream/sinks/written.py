@@ -139,6 +139,8 @@ class AnswerWriter:
     """Writer of a task's answers to each sink, used as `finish` of `EventQuery.answer`."""
 
     targets: Sequence[Target]
+    arrays: bool = False
+    """Whether a row has all answers to an event, in the list `subscriptions`."""
 
     def __call__(
         self,
@@ -155,7 +157,7 @@ class AnswerWriter:
                     if errors.null_count < len(errors):  # to filter all rows takes a copy
                         good = table.filter(pc.is_null(errors))
                     counts["rejected"] += table.num_rows - good.num_rows
-                    counts["matches"] += _matches(good)
+                    counts["matches"] += _listed(good) if self.arrays else good.num_rows
                     counts["rows"] += good.num_rows
                     files.write(good)
         yield _report(files, counts)
@@ -376,13 +378,14 @@ def _as_written(rows: pa.RecordBatch, field: StructField) -> pa.Array:
     return column.cast(nullable(column.type)) if pa.types.is_nested(column.type) else column
 
 
-def _matches(good: pa.RecordBatch) -> int:
-    place = good.schema.get_field_index("subscriptions")
-    if place >= 0 and pa.types.is_list(good.schema.field(place).type):
-        return int(pc.sum(pc.list_value_length(good.column(place))).as_py() or 0)
-    return int(good.num_rows)
+def _listed(rows: pa.RecordBatch) -> int:
+    """Return how many values the lists of subscriptions have."""
+    place = rows.schema.get_field_index("subscriptions")
+    if place >= 0 and pa.types.is_list(rows.schema.field(place).type):
+        return int(pc.sum(pc.list_value_length(rows.column(place))).as_py() or 0)
+    return 0
 
 
 def _size(rows: pa.RecordBatch) -> int:
     """Return the number of values in the longest column of a batch."""
-    return max(int(rows.num_rows), _matches(rows))
+    return max(int(rows.num_rows), _listed(rows))
