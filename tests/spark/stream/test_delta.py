@@ -1,5 +1,6 @@
 """Delta tables as sinks: what is in them, and that a batch is there once; in folders and on S3."""
 
+import shutil
 import time
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -182,3 +183,7 @@ def test_a_table_that_cant_be_reached_or_isnt_there_any_more_is_named(spark, tmp
         with pytest.raises(FileError, match=r"a worker wrote part-.*, but it can't be found"):
             commit({})
         assert not lost.has(0)
+        commit = lost.write(rows.limit(0), Batch("s", 0, 1, 1))
+        shutil.rmtree(tmp_path / "answers" / "_delta_log")
+        with pytest.raises(FileError, match="the table was removed while batch 0 was written"):
+            commit({})

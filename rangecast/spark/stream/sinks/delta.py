@@ -252,7 +252,11 @@ class Delta(FileSink):
         from deltalake.exceptions import CommitFailedError
 
         table = self._table()
-        assert table is not None
+        if table is None:
+            raise FileError(
+                f"{self.name}: the table was removed while batch {number} was written\n"
+                "  hint: start the stream again; it makes a new table, from this batch on"
+            )
         if self._is_in(table, number):  # by another run of this stream
             return True
         version = int(table.version())
