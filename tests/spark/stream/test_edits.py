@@ -1,5 +1,6 @@
 """Subscriptions from where people keep them: a Delta table that is followed, a compacted topic."""
 
+import shutil
 from threading import Thread
 
 import pyarrow as pa
@@ -147,6 +148,23 @@ def test_a_table_that_cant_be_followed_is_rejected(tmp_path):
     (tmp_path / "edits" / f"delta-{9:020}.parquet").touch()
     with pytest.raises(UsageError, match="has version 0, but 9 was already applied"):
         followed.ids()
+
+
+@pytest.mark.parametrize("versions", [1, 2])
+def test_a_table_that_was_removed_and_made_again_is_rejected(tmp_path, versions):
+    """Its versions say nothing about the rows of the old one, which would stay."""
+    followed = Followed(tmp_path, FEED)
+    followed.write(subscriptions(a="price < 1"))
+    assert followed.ids() == ["a"]
+    shutil.rmtree(followed.path)
+    for number in range(versions):
+        followed.write(subscriptions(**{f"b{number}": "price < 1"}))
+    for _ in range(2):
+        with pytest.raises(UsageError, match="was removed and made again"):
+            followed.ids()
+    for file in followed.edits.iterdir():  # as an earlier version wrote it
+        pq.write_table(pq.read_table(file).replace_schema_metadata(), file)
+    assert "a" in followed.ids()
 
 
 @pytest.mark.parametrize(

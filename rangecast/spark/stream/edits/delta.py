@@ -21,6 +21,8 @@ from rangecast.errors import FileError, UsageError
 from rangecast.model.io.atomic import atomic_file
 
 _PREFIX = "delta-"
+_TABLE = b"delta.table"
+"""Key of the table's id in a file of edits: a table that is made in its place has another one."""
 _COLUMNS = ("id", "filter", "score")
 _UPSERTS = ("insert", "update_postimage")
 _REMOVES = ("delete", "update_preimage")
@@ -57,6 +59,7 @@ class DeltaEdits:
         try:
             table = self._table()
             version, last = table.version(), self._last()
+            table_id = str(table.metadata().id).encode()
             if last is None:
                 rows = table.to_pyarrow_table(columns=self._columns(table.schema().to_arrow()))
                 edits = _upserts(_plain(rows))
@@ -64,6 +67,12 @@ class DeltaEdits:
                 raise UsageError(
                     f"{self._path}: has version {version}, but {last} was already applied: it is "
                     "another table\n  hint: continue with a new checkpoint"
+                )
+            elif self._table_of(last) not in (None, table_id):
+                raise UsageError(
+                    f"{self._path}: was removed and made again: rows of the old table would stay "
+                    "in the set\n  hint: continue with a new checkpoint; to replace all rows of a "
+                    "table, overwrite them"
                 )
             elif version == last:
                 return
@@ -78,8 +87,8 @@ class DeltaEdits:
                 "  hint: if they were vacuumed, continue with a new checkpoint; the property "
                 "delta.enableChangeDataFeed = true keeps them"
             ) from None
-        with atomic_file(self._folder / f"{_PREFIX}{version:020}.parquet") as file:
-            pq.write_table(edits, file)
+        with atomic_file(self._file(version)) as file:
+            pq.write_table(edits.replace_schema_metadata({_TABLE: table_id}), file)
 
     def _table(self) -> Any:
         try:
@@ -95,6 +104,14 @@ class DeltaEdits:
         """Return the version of the table up to which its changes are in the folder."""
         names = sorted(path.stem for path in self._folder.glob(f"{_PREFIX}*.parquet"))
         return int(names[-1].removeprefix(_PREFIX)) if names else None
+
+    def _table_of(self, version: int) -> bytes | None:
+        """Return the id of the table whose changes a file has; `None`: it doesn't say."""
+        metadata = pq.read_schema(self._file(version)).metadata or {}
+        return metadata.get(_TABLE)
+
+    def _file(self, version: int) -> Path:
+        return self._folder / f"{_PREFIX}{version:020}.parquet"
 
     def _columns(self, schema: Any) -> list[str]:
         present = [name for name in _COLUMNS if name in pa.schema(schema).names]
