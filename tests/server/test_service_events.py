@@ -280,6 +280,8 @@ def test_events_are_matched_while_others_have_all_turns(monkeypatch: pytest.Monk
         service = Service(None)
         await prepared(service)
         await edit(service, put("cheap", "one", "price < 5"))
+        monkeypatch.setattr(threads, "_FEW", 0)
+        monkeypatch.setattr(threads, "_WAIT", 2 * HANGS)
         monkeypatch.setattr(threads, "_MAX_WAIT", 2 * HANGS)
         monkeypatch.setattr(threads, "_turns", SimpleQueue())  # none is left
         answer = asyncio.create_task(publish(service, [b'{"price": 1}'] * 3, wants_matches=True))
