@@ -1,7 +1,8 @@
 """Sets with a lock that survive a fork of their process.
 
 A fork copies all memory but only one thread. So it waits until no other thread is in the middle of
-an edit; the child then gets new locks, and drops its references to the parent's threads.
+an edit, nor compiling a kernel; the child then gets new locks, and drops its references to the
+parent's threads.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import threading
 from typing import Protocol
 from weakref import WeakSet
+
+from numba.core.compiler_lock import global_compiler_lock
 
 
 class Forkable(Protocol):
@@ -38,9 +41,11 @@ def _before() -> None:
     for set_ in list(_SETS):
         set_._edits.acquire()
         _HELD.append(set_)
+    global_compiler_lock.acquire()  # last: an edit may compile
 
 
 def _after_in_parent() -> None:
+    global_compiler_lock.release()
     while _HELD:
         _HELD.pop()._edits.release()
     _FORKS.release()
@@ -48,6 +53,7 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     global _FORKS
+    global_compiler_lock.release()
     _FORKS = threading.RLock()
     _HELD.clear()
     for set_ in list(_SETS):
