@@ -40,7 +40,7 @@ from rangecast.rank.result import (
     new_counters,
 )
 from rangecast.rank.scores.combine import check_combine, initial_value, joined, number_of
-from rangecast.rank.scores.tolerances import NO_TOLERANCES, share_of
+from rangecast.rank.scores.tolerances import NO_TOLERANCES, TOLERANT, not_tolerant, share_of
 from rangecast.rank.slabs.index import Call, Slabs
 from rangecast.rank.warmup import WarmupIndex, begin
 
@@ -369,6 +369,8 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
 
     index   name of the index of a part
     """
+    if len(query.tolerances) and index not in TOLERANT:
+        raise not_tolerant(index)  # also if no index is built, as for a few rows
     best = partial(_best_live, view, index=index, space=space)
     return in_turn(best, query, len(query.lo))
 

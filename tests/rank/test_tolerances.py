@@ -216,6 +216,10 @@ def test_tolerances_are_for_relaxed_ranking_by_slabs_or_scan():
     with pytest.raises(UsageError, match="'slabs' or 'scan'; given: 'ir'"):
         engine.rank({"price": 1}, relaxed=True, tolerances=NEAR)
     assert engine.rank({"price": 1}, relaxed=True, tolerances={}) == [("cheap", 2.0)]
+    few = Engine(Space([Number("price")]), rank_index="ir")
+    few.subscribe(1, "price < 5")
+    with pytest.raises(UsageError, match="'slabs' or 'scan'; given: 'ir'"):
+        few.rank({"price": 6}, relaxed=True, tolerances={"price": 5})
 
 
 def test_tolerances_as_text():
