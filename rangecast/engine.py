@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import RangecastError, UsageError, abbreviate
+from rangecast.errors import RangecastError, UsageError
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, has_nan
 from rangecast.liveset import LiveSet
 from rangecast.match.choose import choose
@@ -31,7 +31,13 @@ from rangecast.match.live import (
 from rangecast.match.result import MatchRows, joined
 from rangecast.match.terms.index import Selected, always_verified
 from rangecast.model.encoding.event_columns import EventColumns, Parts
-from rangecast.model.encoding.events import encode_event, encode_events, encode_one, values_of
+from rangecast.model.encoding.events import (
+    encode_each,
+    encode_event,
+    encode_events,
+    encode_one,
+    values_of,
+)
 from rangecast.model.explain import Explanation, explain_match, nearest_misses
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import boxes_of
@@ -123,18 +129,14 @@ class Engine(LiveSet):
         """
         flag("ignore_unknown", ignore_unknown)
         view = self._view
-        points, errors = [], dict[int, RangecastError]()
-        for index, event in enumerate(events):
-            try:
-                points.append(self._encode_one(view, event, ignore_unknown, nan))
-            except RangecastError as error:
-                errors[index] = error
-            except Exception as error:  # an event whose own methods raise
-                reason = f"{type(error).__name__}: {abbreviate(error)}"
-                errors[index] = UsageError(f"the event can't be decoded: {reason}")
-        if not points:
+        # The texts of events live as long as their own points.
+        parts, errors = encode_each(
+            events, self.space, ignore_unknown=ignore_unknown, nan=nan, texts=view.reads_texts
+        )
+        if not parts:
             return [*errors.values()]
-        matched = joined(self._match(view, np.concatenate(points), 1))
+        points = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        matched = joined(self._match(view, points, 1))
         lists = (view.lists.list(matched.of(number)) for number in range(len(points)))
         total = len(points) + len(errors)
         return [errors[index] if index in errors else next(lists) for index in range(total)]

@@ -22,8 +22,9 @@ from rangecast.model.attributes.residuals import Arithmetic
 from rangecast.model.attributes.text import Category, Hierarchy, String
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import Timestamp
-from rangecast.model.encoding.compiled import compiled_encoder
-from rangecast.model.encoding.events import encode_event, encode_one
+from rangecast.model.encoding.compiled import compiled_encoder, plain_points
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.events import encode_event, encode_events, encode_one
 from rangecast.model.space import Space
 
 SPACE = Space(
@@ -91,6 +92,51 @@ def test_what_most_events_are_isnt_encoded_value_by_value():
     for left in ({"unknown": 1}, event | {"price": "x"}, [], None, MappingProxyType(event)):
         assert encode(left, False, "error") is None
     assert encode({"unknown": 1}, True, "error") is not None
+
+
+def outcome_of_list(events, space, **options):
+    """The bits of the points and the ids, or the error."""
+    try:
+        ids, points = encode_events(events, space, **options)
+        return ids.to_pylist(), points.shape, points.tobytes()
+    except RangecastError as error:
+        return type(error), str(error)
+
+
+@given(events=st.lists(EVENTS, max_size=4), texts=st.booleans(), **OPTIONS)
+def test_any_list_gives_the_same_points_or_the_same_error(events, texts, **options):
+    columns = EventColumns(texts=texts)
+    slowly = outcome_of_list(list(map(MappingProxyType, events)), SPACE, columns=columns, **options)
+    assert outcome_of_list(events, SPACE, columns=columns, **options) == slowly
+
+
+@given(values=st.lists(st.sampled_from(VALUES), min_size=1, max_size=4))
+@pytest.mark.parametrize("field", FIELDS)
+def test_any_values_of_a_field_give_the_same_points(field, values):
+    events = [{field: value} for value in values]
+    slowly = outcome_of_list(list(map(MappingProxyType, events)), SPACE)
+    assert outcome_of_list(events, SPACE) == slowly
+
+
+def test_lists_of_what_most_events_are_make_no_table():
+    event = {
+        "price": 2.5, "size": 3, "any": 2.0, "open": True, "sector": "tech", "symbol": "A",
+        "region": "de", "epoch": 1_769_851_800_000, "order": {"total": 2}, "longitude": 1.5,
+        "latitude": 2,
+    }  # fmt: skip
+    taken = [event, {"price": -0.0}, {}, event | {"price": None}]
+    points = plain_points(taken, SPACE)
+    slowly = encode_events(list(map(MappingProxyType, taken)), SPACE).points
+    assert points.tobytes() == slowly.tobytes()
+    left = {"unknown": 1}, event | {"price": "x"}, {"id": 7}, event | {"id": 7}, None, []
+    for other in left:
+        assert plain_points([event, other], SPACE) is None
+    assert plain_points([event, left[0]], SPACE, ignore_unknown=True) is not None
+    assert plain_points([event, left[2]], SPACE, ignore_unknown=True) is None
+    assert plain_points([], SPACE) is plain_points(iter(taken), SPACE) is None
+    words = Space([Text("title"), Number("price")])
+    assert plain_points([{"title": "red bike"}], words) is None
+    assert plain_points([{"title": "red bike"}], words, texts=False) is not None
 
 
 def test_a_string_that_a_subscription_mentions_later_is_known():

@@ -56,6 +56,11 @@ class EventColumns(NamedTuple):
     texts: bool = True
     """Whether conditions read texts. If none does, points lack what only these would read."""
 
+    @property
+    def are_values(self) -> bool:
+        """Whether an event has nothing but values."""
+        return not self.spans and not self.probabilities and self.factor_events is None
+
     def names(self, attribute: Attribute) -> list[str]:
         """Return the columns of an attribute; with a source, the first field of its path."""
         name = attribute.name

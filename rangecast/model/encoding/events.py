@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, InvalidValueError, UsageError, abbreviate, did_you_mean
+from rangecast.errors import (
+    FileError,
+    InvalidValueError,
+    RangecastError,
+    UsageError,
+    abbreviate,
+    did_you_mean,
+)
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, NanMeaning
 from rangecast.model.attributes.field_paths import value_at
@@ -25,6 +32,7 @@ from rangecast.model.encoding.compiled import (
     compiled_encoder,
     encoder_of_texts,
     encoder_without_texts,
+    plain_points,
 )
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.io.kept_columns import as_names, identified, kept_columns, kept_schema
@@ -310,6 +318,11 @@ def encode_events(
     keep             additional columns to keep with the ids, which are then structs
     """
     flag("ignore_unknown", ignore_unknown)
+    nan_is_missing(nan)
+    if id is None and not as_names(keep) and columns.are_values:
+        points = plain_points(events, space, ignore_unknown=ignore_unknown, texts=columns.texts)
+        if points is not None:
+            return Events(pa.array(np.arange(len(points))), points)
     options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "columns": columns, "id": id}
     if not space.patterns or not columns.texts:
         return _encoded(events, space, **options, keep=keep)
@@ -317,6 +330,36 @@ def encode_events(
         encoded = _encoded(events, space, **options, keep=keep)
         keep_texts(encoded.points)
     return encoded
+
+
+def encode_each(
+    events: Iterable[Mapping[str, Any]],
+    space: Space,
+    *,
+    ignore_unknown: bool,
+    nan: str,
+    texts: bool,
+) -> tuple[list[F64], dict[int, RangecastError]]:
+    """Return the points of the events that can be encoded, in parts, and the errors of the others.
+
+    The options are those of `encode_one`.
+    """
+    nan_is_missing(nan)
+    plain = plain_points(events, space, ignore_unknown=ignore_unknown, texts=texts)
+    if plain is not None:
+        return [plain], {}
+    points, errors = list[F64](), dict[int, RangecastError]()
+    for index, event in enumerate(events):
+        try:
+            points.append(
+                encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan, texts=texts)
+            )
+        except RangecastError as error:
+            errors[index] = error
+        except Exception as error:  # an event whose own methods raise
+            reason = f"{type(error).__name__}: {abbreviate(error)}"
+            errors[index] = UsageError(f"the event can't be decoded: {reason}")
+    return points, errors
 
 
 def _encoded(
