@@ -22,7 +22,7 @@ from rangecast.engine import Engine
 from rangecast.kernels.arrays import AnyArray
 from rangecast.match.single_event import ALONE, NO_ROWS
 from rangecast.model.attributes.base import Number
-from rangecast.model.encoding.events import encode_one
+from rangecast.model.encoding.events import encode_events, encode_one
 from rangecast.model.space import Space
 from rangecast.report.markdown import Table
 from rangecast.workloads import Workload, generate
@@ -30,7 +30,7 @@ from rangecast.workloads import Workload, generate
 EVENTS, SLOW_EVENTS = 400, 8
 """Events of a round, and those of a peer."""
 ROUNDS = 7
-TOP = 20
+TOP, LISTED = 20, 64
 CASES = ("W1-32k", "W1-256k", "W2-100k", "W2-1M", "W3-100k", "W6-100k", "W6-1M")
 SHARED, SHARED_EVENTS = "W2-100k", 2_048
 """The workload of many threads on one engine, and its events."""
@@ -153,7 +153,7 @@ def _memory_row(case: Case, engine: Engine) -> list[object]:
 
 
 def _encoded(rounds: int) -> Table:
-    """Return how long it takes to encode a dict of numbers."""
+    """Return how long it takes to encode a dict of numbers, alone and in a list."""
     rows = []
     for attributes in (2, 4, 8, 20):
         space = Space([Number(f"a{axis}", min=0, max=1) for axis in range(attributes)])
@@ -163,10 +163,14 @@ def _encoded(rounds: int) -> Table:
             name: partial(partial, _each, partial(encode_one, space=space), [given] * EVENTS)
             for name, given in (("all", event), ("half", half))
         }
+        listed = [event] * LISTED
+        works["listed"] = partial(partial, _each, partial(encode_events, space=space), [listed] * 4)
         took = race(works, rounds=3 * rounds)
-        us = [took[name].least / EVENTS * 1e6 for name in works]
+        done = {"all": EVENTS, "half": EVENTS, "listed": 4 * LISTED}
+        us = [took[name].least / done[name] * 1e6 for name in works]
         rows.append([f"{attributes} attributes", *us, expected(us[0], most=3.0)])
-    return Table("Encoding of a dict", ["", "all values us", "half of them us", "at most"], rows)
+    headings = ["", "all values us", "half of them us", f"in a list of {LISTED}, us each"]
+    return Table("Encoding of a dict", [*headings, "at most"], rows)
 
 
 def _ranked(rounds: int, *, quick: bool) -> Table:
