@@ -12,13 +12,27 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64, U8, AnyArray, readonly
 from rangecast.kernels.jit import jit
+from rangecast.model.encoding.casts import is_text
+from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import id_buffers
 
 _SLOTS, _FREE, _BYTES, _GONE = 0, 1, 2, 3
 """Places in the totals: slots ever used, first free slot, bytes used, bytes of keys that are gone.
 A free slot has the next free one as its start, and the length -1."""
+
+
+def key_texts(name: str, keys: pa.Array) -> tuple[pa.Array, Id | None]:
+    """Return a column of keys as text, and the first of them."""
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.dictionary_decode()
+    if keys.null_count == len(keys):
+        return keys.cast(pa.large_string()), None
+    if not pa.types.is_integer(keys.type) and not is_text(keys.type):
+        raise UsageError(f"{name!r} must be integers or strings; given: {keys.type}")
+    return keys.cast(pa.large_string()), keys.drop_null()[0].as_py()
 
 
 class _Table(NamedTuple):

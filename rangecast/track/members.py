@@ -39,6 +39,19 @@ class Edits(NamedTuple):
     edited: I64
 
 
+class News(NamedTuple):
+    """What there is to process of the edits since the last look."""
+
+    view: View
+    rebuilds: int
+    changed: dict[int, tuple[Id, int]]
+    """Number -> id and row of the subscriptions in use that an edit may have changed."""
+    rows: dict[Id, int]
+    """Their rows now; -1: removed."""
+    ruled: dict[Id, int]
+    """The same, of subscriptions whose rule or second condition an edit may affect."""
+
+
 class Subscriptions:
     """The live set of a tracker as of the last edit that it has seen."""
 
@@ -70,7 +83,7 @@ class Subscriptions:
         self.longest_gap = 0
         """Microseconds of the longest path that a rule looks at; 0: none does."""
         self._update_totals()
-        self.refresh()
+        self.refresh(self.news())
 
     def __len__(self) -> int:
         return len(self._in_use)
@@ -79,8 +92,8 @@ class Subscriptions:
         """Return the rule of a subscription."""
         return self.by_id.get(id_, self.default)
 
-    def refresh(self) -> Edits | None:
-        """Process the edits since the last call; return their effect, `None` if there is none."""
+    def news(self) -> News | None:
+        """Return the edits since the last call of `refresh`, without processing them."""
         engine = self._engine
         if engine._view is self._view and self._rebuilds is not None and not self._new_rules:
             return None
@@ -89,7 +102,14 @@ class Subscriptions:
             changed = {number: self._in_use[number] for number in self._changed(old, view)}
             rows = {id_: self._row(id_) for id_, _ in changed.values()}
             ruled = {id_: self._row(id_) for id_ in self._with_rules(old, view)}
-            self._view, self._rebuilds = view, engine.rebuild_count
+            return News(view, engine.rebuild_count, changed, rows, ruled)
+
+    def refresh(self, news: News | None) -> Edits | None:
+        """Process edits; return their effect, `None` if there is none."""
+        if news is None:
+            return None
+        old, (view, self._rebuilds, changed, rows, ruled) = self._view, news
+        self._view = view
         removed, edited = [], []
         for number, (id_, row) in changed.items():
             new = rows[id_]

@@ -22,15 +22,15 @@ from rangecast.engine import Engine
 from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.display import counted
-from rangecast.model.encoding.casts import is_text
 from rangecast.model.encoding.events import encode_event, encode_events, values_of
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.flags import flag
 from rangecast.results import separated
 from rangecast.track.columns import Output
 from rangecast.track.geometry.accuracy import Accuracy
+from rangecast.track.keys import key_texts
 from rangecast.track.machine import AS_ENTER, CONFIRMED, EDITED, FAR, NEVER
-from rangecast.track.members import Subscriptions
+from rangecast.track.members import News, Subscriptions
 from rangecast.track.moments import (
     Length,
     length_of,
@@ -167,20 +167,22 @@ class Tracker:
         for column in self.columns:
             if column not in self.engine.space.names:
                 values.pop(column, None)
-        parts = self._take_edits()
+        news = self._set.news()  # before encoding: a string that a filter has is known by then
         point = encode_event(values, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
         known = event.get("id")
         if self._set.is_plain and isinstance(key, str | int) and not isinstance(key, bool):
             id_ = known if isinstance(known, str | int) else None
+            self._check_kind(int if isinstance(key, int) else str, key)
+            parts = self._take_edits(news)
             transitions = self._take_one(key, point, id_)
             return [*joined(parts), *transitions] if parts else transitions
         ids = pa.array([known if isinstance(known, str | int) else None])
         radii = self._radii(pa.array([radius]))
-        return [*joined([*parts, *self._take(pa.array([key]), point[None], ids, radii)])]
+        keys = self._as_texts(pa.array([key]))
+        return [*joined([*self._take_edits(news), *self._take(keys, point[None], ids, radii)])]
 
     def _take_one(self, key: Id, point: F64, known: Id | None) -> list[Transition]:
         """Like `_take`, for one event and with plain rules only."""
-        self._check_kind(int if isinstance(key, int) else str, key)
         time = float(point[self._axis])
         if not math.isfinite(time):
             self._incomplete += 1
@@ -239,7 +241,7 @@ class Tracker:
         Events are given as to `Engine.match_many`, with the column of the key. The result is that
         of one event at a time; only the order of transitions of different objects may differ.
         """
-        parts = self._take_edits()
+        news = self._set.news()
         ids, points = encode_events(
             events,
             self.engine.space,
@@ -250,17 +252,19 @@ class Tracker:
         )
         known, kept = separated(ids)
         if kept is None:
-            return joined(parts)
-        keys = kept.column(0).combine_chunks()
+            return joined(self._take_edits(news))
         radii = self._radii(kept.column(kept.num_columns - 1).combine_chunks())
-        return joined([*parts, *self._take(keys, points, known, radii)])
+        keys = self._as_texts(kept.column(0).combine_chunks())
+        return joined([*self._take_edits(news), *self._take(keys, points, known, radii)])
 
     def update_points(
         self, keys: pa.Array, points: F64, ids: pa.Array, accuracy: pa.Array | None = None
     ) -> Transitions:
         """Process encoded events, (events, d), with their keys, ids and accuracy."""
         radii = None if accuracy is None else self._radii(accuracy)
-        return joined([*self._take_edits(), *self._take(keys, points, ids, radii)])
+        texts = self._as_texts(keys)
+        parts = self._take_edits(self._set.news())
+        return joined([*parts, *self._take(texts, points, ids, radii)])
 
     @property
     def columns(self) -> list[str]:
@@ -289,17 +293,17 @@ class Tracker:
         return self._advance(self._newest + 1 if self._newest > NEVER else NEVER)
 
     def _advance(self, moment: int) -> Transitions:
-        parts = self._take_edits()
+        parts = self._take_edits(self._set.news())
         if moment > self._watermark:
             parts += self._move(moment)
         return joined(parts)
 
     # ---- one step after the other
 
-    def _take_edits(self) -> list[Transitions]:
-        """End the stays with subscriptions that were removed since the last call."""
+    def _take_edits(self, news: News | None) -> list[Transitions]:
+        """End the stays with subscriptions that were removed."""
         rules = self._set.rules
-        edits = self._set.refresh()
+        edits = self._set.refresh(news)
         if self._set.rules is not rules:
             self._next_timer = NEVER
         if edits is None:
@@ -310,10 +314,9 @@ class Tracker:
         return [self._named(out, None)]
 
     def _take(
-        self, keys: pa.Array, points: F64, ids: pa.Array, radii: F64 | None
+        self, texts: pa.Array, points: F64, ids: pa.Array, radii: F64 | None
     ) -> list[Transitions]:
         """Process events, except incomplete and late ones."""
-        texts = self._as_texts(keys)
         times = points[:, self._axis]
         good = np.isfinite(times) & np.asarray(texts.is_valid())
         self._incomplete += int(np.count_nonzero(~good))
@@ -402,14 +405,10 @@ class Tracker:
 
     def _as_texts(self, keys: pa.Array) -> pa.Array:
         """Return keys as text, after checking their type."""
-        if pa.types.is_dictionary(keys.type):
-            keys = keys.dictionary_decode()
-        if keys.null_count < len(keys):
-            is_int = pa.types.is_integer(keys.type)
-            if not is_int and not is_text(keys.type):
-                raise UsageError(f"{self.key!r} must be integers or strings; given: {keys.type}")
-            self._check_kind(int if is_int else str, keys.drop_null()[0].as_py())
-        return keys.cast(pa.large_string())
+        texts, first = key_texts(self.key, keys)
+        if first is not None:
+            self._check_kind(int if isinstance(first, int) else str, first)
+        return texts
 
     def _check_kind(self, kind: type, key: Id) -> None:
         """Reject a key whose type differs from that of earlier keys."""

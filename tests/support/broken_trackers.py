@@ -15,7 +15,6 @@ import pytest
 
 from rangecast import Tracker
 from rangecast.track import machine, state, waiting
-from rangecast.track.members import Subscriptions
 from rangecast.track.waiting import Batch
 from tests.support.track_model import Oracle, actual, by_key, history_of
 
@@ -127,10 +126,10 @@ class NewestOfTheBatch(Tracker):
 class KeepsWaitingMatches(Tracker):
     """Lets a waiting event begin a stay with a subscription that was removed meanwhile."""
 
-    def _take_edits(self):
+    def _take_edits(self, news):
         keep, Batch.without = Batch.without, lambda batch, removed: batch
         try:
-            return super()._take_edits()
+            return super()._take_edits(news)
         finally:
             Batch.without = keep
 
@@ -138,12 +137,8 @@ class KeepsWaitingMatches(Tracker):
 class SeesNoEdits(Tracker):
     """Doesn't look for subscriptions that were removed."""
 
-    def _take_edits(self):
-        found, Subscriptions._changed = Subscriptions._changed, lambda *given: []
-        try:
-            return super()._take_edits()
-        finally:
-            Subscriptions._changed = found
+    def _take_edits(self, news):
+        return super()._take_edits(news and news._replace(changed={}))
 
 
 class NoLongestGap(Tracker):

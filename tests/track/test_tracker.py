@@ -7,7 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast import Engine, Location, Number, Rule, Space, Timestamp, Tracker, UsageError
+from rangecast import (
+    Engine,
+    Location,
+    Number,
+    RangecastError,
+    Rule,
+    Space,
+    Timestamp,
+    Tracker,
+    UsageError,
+)
 from rangecast.track.keys import Keys
 
 SPACE = Space([Timestamp("at", epoch="s"), Number("value")])
@@ -223,3 +233,28 @@ def test_shapes_are_tracked_with_an_exit_condition():
 def test_mistakes_are_named(make, message: str):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+# ---- rejected events
+
+
+@pytest.mark.parametrize("rule", [None, Rule(margin={"value": 1})])
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("rejected", [{"value": "much"}, {"key": 7}, {"size": 1}])
+def test_a_rejected_event_loses_no_transition_of_an_edit(rule, is_batch: bool, rejected: dict):
+    tracks = tracker(rule=rule)
+    tracks.update(event("a", 0, 9))
+    tracks.engine.unsubscribe("high")
+    bad = event("a", 1, 9) | rejected
+    with pytest.raises(RangecastError):
+        tracks.update_many([bad]) if is_batch else tracks.update(bad)
+    assert said(tracks.update(event("a", 2, 9))) == [("a", "exit", "high", "removed")]
+
+
+def test_keys_of_another_kind_lose_no_transition_of_an_edit():
+    tracks = tracker()
+    tracks.update(event("a", 0, 9))
+    tracks.engine.unsubscribe("high")
+    with pytest.raises(UsageError):
+        tracks.update_points(pa.array([1]), np.array([[1e6, 9.0]]), pa.nulls(1))
+    assert said(tracks.advance("1970-01-01")) == [("a", "exit", "high", "removed")]
