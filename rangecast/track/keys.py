@@ -7,21 +7,30 @@ text            the bytes of all keys, including removed ones
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64, U8, AnyArray, readonly
 from rangecast.kernels.jit import jit
+from rangecast.model.attributes.base import plain
 from rangecast.model.encoding.casts import is_text
-from rangecast.model.sets.members import Id
+from rangecast.model.sets.members import Id, as_id
 from rangecast.model.snapshot import id_buffers
 
 _SLOTS, _FREE, _BYTES, _GONE = 0, 1, 2, 3
 """Places in the totals: slots ever used, first free slot, bytes used, bytes of keys that are gone.
 A free slot has the next free one as its start, and the length -1."""
+
+
+def key_of(value: Any) -> Any:
+    """Return a key as a Python integer or text; reject those that no column of keys can hold."""
+    key = plain(value)
+    is_id = isinstance(key, str | int) and not isinstance(key, bool) and key != ""
+    return as_id(key, "object") if is_id else key
 
 
 def key_texts(name: str, keys: pa.Array) -> tuple[pa.Array, Id | None]:
@@ -32,6 +41,8 @@ def key_texts(name: str, keys: pa.Array) -> tuple[pa.Array, Id | None]:
         return keys.cast(pa.large_string()), None
     if not pa.types.is_integer(keys.type) and not is_text(keys.type):
         raise UsageError(f"{name!r} must be integers or strings; given: {keys.type}")
+    if pa.types.is_uint64(keys.type):
+        as_id(pc.max(keys).as_py(), "object")
     return keys.cast(pa.large_string()), keys.drop_null()[0].as_py()
 
 

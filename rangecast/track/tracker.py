@@ -23,12 +23,13 @@ from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.display import counted
 from rangecast.model.encoding.events import encode_event, encode_events, values_of
+from rangecast.model.sets.ids import id_or_none
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.flags import flag
 from rangecast.results import separated
 from rangecast.track.columns import Output
 from rangecast.track.geometry.accuracy import Accuracy
-from rangecast.track.keys import key_texts
+from rangecast.track.keys import key_of, key_texts
 from rangecast.track.machine import AS_ENTER, CONFIRMED, EDITED, FAR, NEVER
 from rangecast.track.members import News, Subscriptions
 from rangecast.track.moments import (
@@ -139,6 +140,7 @@ class Tracker:
 
     def inside(self, key: Id) -> list[Id]:
         """Return the subscriptions that an object is inside, in order of arrival."""
+        key = key_of(key)
         slot = int(self._state.keys.find(pa.array([str(key)], pa.large_string()), add=False)[0])
         if slot < 0 or type(key) is not self._kind:
             return []
@@ -162,23 +164,20 @@ class Tracker:
         The options are those of `Engine.match`.
         """
         values = dict(values_of(event))
-        key = values.get(self.key)
+        key, id_ = key_of(values.get(self.key)), id_or_none(values.get("id"))
         radius = None if self._accuracy is None else values.get(self._accuracy.column)
         for column in self.columns:
             if column not in self.engine.space.names:
                 values.pop(column, None)
         news = self._set.news()  # before encoding: a string that a filter has is known by then
         point = encode_event(values, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
-        known = event.get("id")
         if self._set.is_plain and isinstance(key, str | int) and not isinstance(key, bool):
-            id_ = known if isinstance(known, str | int) else None
             self._check_kind(int if isinstance(key, int) else str, key)
             parts = self._take_edits(news)
             transitions = self._take_one(key, point, id_)
             return [*joined(parts), *transitions] if parts else transitions
-        ids = pa.array([known if isinstance(known, str | int) else None])
         radii = self._radii(pa.array([radius]))
-        keys = self._as_texts(pa.array([key]))
+        keys, ids = self._as_texts(pa.array([key])), pa.array([id_])
         return [*joined([*self._take_edits(news), *self._take(keys, point[None], ids, radii)])]
 
     def _take_one(self, key: Id, point: F64, known: Id | None) -> list[Transition]:

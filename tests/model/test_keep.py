@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -178,3 +180,21 @@ def test_every_command_takes_the_columns_of_ids(cli, files):
     cli("cover", "alerts.csv", *alone, "-o", "covered.csv", "--uncovered", "left.csv")
     assert pacsv.read_csv("left.csv")["alert"].to_pylist() == ["a", "c"]
     cli("export", "vespa", "alerts.csv", *alone, "-o", "rules.json", "--unsupported", "not.csv")
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (np.int64(7), 7),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.str_("a"), "a"),
+        (pd.NA, None),
+        (pd.NaT, None),
+    ],
+)
+def test_a_scalar_of_numpy_or_pandas_in_a_dict_is_kept_as_its_value(value, kept):
+    engine = Engine(Space([Number("price")]))
+    engine.subscribe("cheap", "price < 10")
+    (row,) = engine.match_many([{"price": 1, "x": value}], keep="x").table().to_pylist()
+    assert (row["x"], type(row["x"])) == (kept, type(kept))

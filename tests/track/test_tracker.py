@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -258,3 +259,56 @@ def test_keys_of_another_kind_lose_no_transition_of_an_edit():
     with pytest.raises(UsageError):
         tracks.update_points(pa.array([1]), np.array([[1e6, 9.0]]), pa.nulls(1))
     assert said(tracks.advance("1970-01-01")) == [("a", "exit", "high", "removed")]
+
+
+@pytest.mark.parametrize("key", [2**63, 2**70, -(2**63) - 1])
+def test_a_key_of_more_than_64_bits_is_rejected(key: int):
+    tracks = tracker()
+    with pytest.raises(UsageError, match="64-bit"):
+        tracks.update(event(key, 0, 9))
+    with pytest.raises(UsageError, match="64-bit"):
+        tracks.update_points(pa.array([2**63], pa.uint64()), np.array([[0.0, 9.0]]), pa.nulls(1))
+    assert said(tracks.update(event("a", 0, 9))) == [("a", "enter", "high", "event")]
+
+
+def test_a_key_with_a_lone_surrogate_is_rejected():
+    tracks = tracker()
+    with pytest.raises(UsageError, match="lone surrogate"):
+        tracks.update(event("\ud800", 0, 9))
+    with pytest.raises(UsageError, match="lone surrogate"):
+        tracks.inside("\ud800")
+
+
+@pytest.mark.parametrize(
+    ("key", "plain"), [(np.int64(7), 7), (np.uint8(7), 7), (np.str_("a"), "a"), (pd.NA, None)]
+)
+def test_a_key_of_numpy_or_pandas_is_a_key(key, plain):
+    alone, batched = tracker(), tracker()
+    begun = [*alone.update(event(key, 0, 9)), *batched.update_many([event(key, 0, 9)])]
+    assert [(one.key, type(one.key)) for one in begun] == [(plain, type(plain))] * len(begun)
+    assert alone.incomplete == batched.incomplete == (plain is None)
+    for tracks in (alone, batched):
+        assert tracks.inside(key) == ([] if plain is None else ["high"])
+
+
+@pytest.mark.parametrize("lateness", [None, "1 s"])
+@pytest.mark.parametrize(
+    ("id_", "known"),
+    [
+        (np.int64(7), 7),
+        (7, 7),
+        ("e", "e"),
+        (2**63, None),
+        ("\ud800", None),
+        ("", None),
+        (True, None),
+        (1.5, None),
+        (pd.NA, None),
+    ],
+)
+def test_an_event_whose_id_is_invalid_has_none(lateness, id_, known, tmp_path):
+    tracks = tracker(lateness=lateness)
+    found = tracks.update(event("a", 0, 9, id=id_))
+    tracks.save(tmp_path / "tracks")
+    found = [*found, *tracks.flush()]
+    assert [(one.transition, one.event) for one in found] == [("enter", known)]

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, abbreviate
+from rangecast.model.attributes.base import plain
 from rangecast.model.io.batch import Batch, Values, as_values, check_distinct
 
 
@@ -93,11 +94,23 @@ def _values(column: Any, nan_is_null: bool) -> Values:
             values = column.tolist()
             if nan_is_null:
                 values = [None if _is_nan(value) else value for value in values]
-            return as_values(values)
+            return _plain_values(values)
         return _whole(pa.array(column, from_pandas=nan_is_null))
     if isinstance(column, pa.ChunkedArray) or hasattr(column, "__arrow_c_stream__"):
         return _whole(pa.chunked_array(column))
-    return as_values(list(column))
+    return _plain_values(list(column))
+
+
+def _plain_values(values: list[Any]) -> Values:
+    """Return Python values as a column; NumPy's numbers among them are numbers, NA is null."""
+    kinds = [kind for kind in {*map(type, values)} if _is_plainable(kind)]
+    if kinds:
+        values = [plain(value) if type(value) in kinds else value for value in values]
+    return as_values(values)
+
+
+def _is_plainable(kind: type) -> bool:
+    return issubclass(kind, np.generic) or kind.__name__ in ("NaTType", "NAType")
 
 
 def _is_nan(value: Any) -> bool:
@@ -113,7 +126,7 @@ def _rows(rows: list[Any], noun: str) -> Batch:
         if not isinstance(row, Mapping):
             raise _rejected(row, noun, "a list with ")
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: as_values([row.get(name) for row in rows]) for name in names}
+    columns = {name: _plain_values([row.get(name) for row in rows]) for name in names}
     return Batch(np.arange(len(rows)), columns)
 
 

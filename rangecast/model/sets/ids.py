@@ -33,13 +33,14 @@ _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 def as_ids(values: Values, kind: pa.DataType) -> tuple[pa.Array, Bool]:
     """Return ids as one type, and a mask of the invalid ones: missing, fractions, booleans."""
     if isinstance(values, list):
-        ids = pa.array([_as_kind(_as_id(value), kind) for value in values], kind)
+        ids = pa.array([_as_kind(id_or_none(value), kind) for value in values], kind)
     else:
         ids = _cast(values, kind)
     return ids, np.asarray(ids.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _as_id(value: object) -> Id | None:
+def id_or_none(value: object) -> Id | None:
+    """Return a valid id as a Python integer or text; `None` for any other value."""
     try:
         return as_id(plain(value))
     except UsageError:
@@ -70,7 +71,7 @@ def _cast(ids: pa.Array, kind: pa.DataType) -> pa.Array:
 def _are_whole(ids: Values, texts_too: bool) -> bool:
     """Return whether all valid ids are integers, or with `texts_too`, texts of integers."""
     if isinstance(ids, list):
-        whole = [id_ for id_ in map(_as_id, ids) if id_ is not None]
+        whole = [id_ for id_ in map(id_or_none, ids) if id_ is not None]
         texts = [id_ for id_ in whole if isinstance(id_, str)]
         if texts and len(texts) < len(whole) and not texts_too:
             raise UsageError(
