@@ -19,7 +19,11 @@ from rangecast.model.attributes.timestamps import EPOCH, MICROSECOND
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY, _MINUTE = 86_400_000_000, 60_000_000
 _QUARTER = 15 * _MINUTE
-"""Zones change their offset at whole quarters of an hour."""
+"""Zones change their offset at whole quarters of an hour, with few exceptions."""
+_FIRST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
+_LAST = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+"""Python can't show moments beyond these in each zone; their offsets are those of these."""
+_FIRST_MICROS, _LAST_MICROS = ((end - EPOCH) // MICROSECOND for end in (_FIRST, _LAST))
 _TIME = re.compile(r"(\d{1,2}):(\d{2})")
 _SCHEDULE = re.compile(
     r"\s*(?:(?P<days>[A-Za-z][A-Za-z,\-]*)\s+)?"
@@ -102,8 +106,11 @@ class Schedule:
     def holds(self, micros: I64) -> Bool:
         """Return which moments the schedule includes."""
         quarters, places = np.unique(micros // _QUARTER, return_inverse=True)
-        offsets = [_offset(_moment(quarter), self._zone) // MICROSECOND for quarter in quarters]
-        local = micros + np.array(offsets, np.int64)[places]
+        offsets = self._offsets(quarters * _QUARTER)
+        changing = (offsets != self._offsets((quarters + 1) * _QUARTER - 1))[places]
+        shifts = offsets[places]
+        shifts[changing] = self._offsets(micros[changing])
+        local = micros + shifts
         days, minutes = local // _DAY, local % _DAY // _MINUTE
         today, yesterday = self._includes(days), self._includes(days - 1)
         if self._begin < self._end:
@@ -112,11 +119,18 @@ class Schedule:
         holds_: Bool = evening | (yesterday & (minutes < self._end))
         return holds_
 
+    def _offsets(self, micros: I64) -> I64:
+        """Return the offset from UTC at each moment, in microseconds."""
+        moments = (_moment(each) for each in micros.tolist())
+        return np.array([_offset(each, self._zone) // MICROSECOND for each in moments], np.int64)
+
     def _includes(self, days: I64) -> Bool:
         """Return which days, counted from 1970, the schedule includes; day 0 was a Thursday."""
         chosen: Bool = np.isin((days + 3) % 7, list(self._days))
         return chosen
 
 
-def _moment(quarter: int) -> datetime:
-    return EPOCH + timedelta(microseconds=int(quarter) * _QUARTER)
+def _moment(micros: int) -> datetime:
+    if micros < _FIRST_MICROS:
+        return _FIRST
+    return _LAST if micros > _LAST_MICROS else EPOCH + timedelta(microseconds=micros)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rangecast.errors import InvalidValueError, UsageError, abbreviate, did_you_mean
+from rangecast.model.attributes.base import plain
 from rangecast.model.attributes.timestamps import EPOCH, MICROSECOND, Timestamp
 from rangecast.model.space import Space
 
@@ -27,7 +28,8 @@ def length_of(name: str, length: Length | None, *, min: int = 1) -> int | None: 
     if isinstance(length, timedelta):
         micros = length // MICROSECOND
     elif isinstance(length, str) and (match := _LENGTH.fullmatch(length)):
-        micros = round(float(match[1]) * _UNITS[match[2]])
+        size = float(match[1]) * _UNITS[match[2]]
+        micros = round(size) if size <= _MAX_LENGTH else -1
     if not min <= micros <= _MAX_LENGTH:
         raise UsageError(
             f"{name} must be a length of time, such as '30 s', '10 min', '1.5 h' or '2 d'\n"
@@ -49,8 +51,9 @@ def text_of_length(micros: int | None) -> str | None:
 
 def micros_of(moment: Any) -> int:
     """Return a moment, given as a datetime or an ISO 8601 text, in microseconds since 1970."""
-    if moment is None:
-        raise InvalidValueError("a time must be a datetime or an ISO 8601 string; given: None")
+    if plain(moment) is None:
+        given = abbreviate(moment)
+        raise InvalidValueError(f"a time must be a datetime or an ISO 8601 string; given: {given}")
     return int(_MOMENT.coordinate(moment))
 
 

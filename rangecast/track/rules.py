@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError, choices_hint
+from rangecast.errors import UsageError, abbreviate, choices_hint
+from rangecast.model.attributes.numbers import MAX
 from rangecast.model.attributes.places import Place
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.regions import Box
@@ -145,12 +146,12 @@ def speed_of(speed: str | float, space: Space) -> float:
     if match and on_earth:
         value = float(match[1]) * _SPEEDS[match[2]]
     elif isinstance(speed, int | float) and not isinstance(speed, bool) and not on_earth:
-        value = float(speed)
+        value = float(speed) if speed <= MAX else 0.0
     if not places or not 0 < value < np.inf:
         expected = "'200 km/h' or '50 m/s'" if on_earth else "units per second"
         raise UsageError(
             "max_speed must be given for a location, such as '200 km/h', or for a point, in units "
-            f"per second\n  given: {speed!r}, "
+            f"per second\n  given: {abbreviate(speed)}, "
             f"expected: {expected if places else 'a space with one'}"
         )
     return value

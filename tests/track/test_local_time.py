@@ -4,9 +4,20 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from rangecast import Engine, Number, Rule, Space, Timestamp, Tracker, UsageError
+from rangecast import (
+    Engine,
+    Number,
+    Point,
+    RangecastError,
+    Rule,
+    Space,
+    Timestamp,
+    Tracker,
+    UsageError,
+)
 from rangecast.track.local_time import Schedule, moment_at
 from rangecast.track.moments import micros_of
 
@@ -88,3 +99,48 @@ def test_mistakes_are_named(text: str):
         Rule(schedule=text)
     with pytest.raises(UsageError, match="unknown time zone"):
         Rule(schedule="08:00-18:00 Europe/Nowhere")
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("America/St_Johns", "1990-04-01"),
+        ("Asia/Gaza", "2012-03-30"),
+        ("Africa/Monrovia", "1972-01-07"),
+    ],
+)
+def test_a_zone_whose_clocks_change_between_quarters_of_an_hour(zone: str, day: str):
+    start = datetime.fromisoformat(f"{day}T00:00Z") - timedelta(hours=6)
+    moments = [start + timedelta(seconds=30 * step) for step in range(2 * 60 * 12)]
+    local = [moment.astimezone(ZoneInfo(zone)) for moment in moments]
+    expected = [each.hour % 24 == 1 or (each.hour == 0 and each.minute >= 30) for each in local]
+    micros = np.array([micros_of(moment) for moment in moments])
+    assert Schedule(f"00:30-02:00 {zone}").holds(micros).tolist() == expected
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "UTC"])
+def test_a_schedule_has_an_answer_at_the_first_and_the_last_moment(zone: str):
+    ends = np.array([micros_of("0001-01-01T00:00Z"), micros_of("9999-12-31T23:59:59Z")])
+    assert Schedule(f"00:00-24:00 {zone}").holds(ends).tolist() == [True, True]
+    ends = np.array([micros_of("0001-01-01T00:00+14:00"), micros_of("9999-12-31T23:59-12:00")])
+    assert Schedule(f"00:00-24:00 {zone}").holds(ends).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("moment", [None, float("nan"), pd.NaT, np.datetime64("NaT")])
+def test_no_moment_is_rejected(moment):
+    tracker = Tracker(Engine(Space([Timestamp("at")])), key="key", time="at")
+    with pytest.raises(RangecastError):
+        tracker.advance(moment)
+
+
+@pytest.mark.parametrize("rule", [{"for_": "9" * 400 + " s"}, {"dwell": "9" * 400 + " h"}])
+def test_an_immense_length_of_time_is_rejected(rule):
+    with pytest.raises(UsageError, match="must be a length of time"):
+        Rule(**rule)
+
+
+def test_an_immense_speed_is_rejected():
+    space = Space([Timestamp("at"), Point("place")])
+    rules = {"a": Rule(cross="1 s", max_speed=10**400)}
+    with pytest.raises(UsageError, match="max_speed must be given"):
+        Tracker(Engine(space), key="key", time="at", rules=rules)

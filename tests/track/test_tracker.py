@@ -221,6 +221,10 @@ def test_shapes_are_tracked_with_an_exit_condition():
             "margin is only for numbers and places",
         ),
         (lambda: tracker(rules={"high": Rule(margin={"value": -1})}), "must be a positive number"),
+        (
+            lambda: tracker(rules={"high": Rule(margin={"value": 10**400})}),
+            "must be a positive number",
+        ),
         (lambda: Rule(first="never"), "first is one of 'enter', 'silent', 'inside'"),
         (lambda: Rule(margin={"value": 1}, until="value < 1"), "either margin or until"),
         (lambda: Tracker(Engine(SPACE), key="key", time="value"), "'value' is a number"),

@@ -14,6 +14,7 @@ import numpy as np
 from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.numbers import MAX
 from rangecast.model.attributes.places import Place
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
@@ -59,7 +60,7 @@ def margin_of(space: Space, name: str, margin: Margin) -> float:
                 pass
     elif isinstance(attribute, Number | Integer | Place):
         is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
-        if is_number and 0 < float(margin) < np.inf:
+        if is_number and 0 < margin <= MAX:
             return float(margin)
     else:
         raise UsageError(
