@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -31,9 +32,11 @@ _SCHEDULE = re.compile(
 )
 
 
-def zone_of(name: str) -> ZoneInfo:
+def zone_of(name: Any) -> ZoneInfo:
     """Return an IANA time zone."""
     try:
+        if not isinstance(name, str):
+            raise ValueError
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise UsageError(
@@ -70,9 +73,13 @@ def _offset(moment: datetime, zone: ZoneInfo) -> timedelta:
     return moment.astimezone(zone).utcoffset() or timedelta()
 
 
-def weekdays_of(text: str | None) -> frozenset[int] | None:
+def weekdays_of(text: Any) -> frozenset[int] | None:
     """Return the weekdays of `Mon-Fri` or `Sat,Sun`, with Monday as 0; `None` if invalid."""
-    if text is None or text.lower() == "daily":
+    if text is None:
+        return frozenset(range(7))
+    if not isinstance(text, str):
+        return None
+    if text.lower() == "daily":
         return frozenset(range(7))
     weekdays: set[int] = set()
     for part in text.lower().split(","):
@@ -121,7 +128,7 @@ class Schedule:
 
     def _offsets(self, micros: I64) -> I64:
         """Return the offset from UTC at each moment, in microseconds."""
-        moments = (_moment(each) for each in micros.tolist())
+        moments = (inner_moment(each) for each in micros.tolist())
         return np.array([_offset(each, self._zone) // MICROSECOND for each in moments], np.int64)
 
     def _includes(self, days: I64) -> Bool:
@@ -130,7 +137,8 @@ class Schedule:
         return chosen
 
 
-def _moment(micros: int) -> datetime:
+def inner_moment(micros: int) -> datetime:
+    """Return a moment, or the nearest one that every zone can show."""
     if micros < _FIRST_MICROS:
         return _FIRST
     return _LAST if micros > _LAST_MICROS else EPOCH + timedelta(microseconds=micros)

@@ -74,6 +74,11 @@ class Rule:
                 f"first is one of {', '.join(map(repr, FIRST))}; given: {self.first!r}\n"
                 f"  hint: {choices_hint(str(self.first), FIRST)}"
             )
+        if self.margin is not None and not isinstance(self.margin, Mapping):
+            raise UsageError(
+                f"margin must be a dict: attribute -> margin; given: {abbreviate(self.margin)}\n"
+                "  hint: Rule(margin={'price': 0.5})"
+            )
         if self.margin is not None and self.until is not None:
             raise UsageError(
                 "a rule can have either margin or until\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rangecast import Digest, Notifier, Policy, Transition, UsageError
+from rangecast import Digest, Notifier, Policy, Rule, Transition, UsageError
 from rangecast.track.delivery import notifier as module
 from rangecast.track.delivery.timer_queue import TimerQueue
 from tests.support.policy_model import actual, expected, history_of
@@ -311,8 +311,26 @@ def test_a_timer_queue_keeps_nothing_of_entries_that_were_replaced():
         (lambda: Policy(throttle=3), "throttle must be a number and a length"),
         (lambda: Policy(renotify="often"), "renotify must be a length of time"),
         (lambda: Policy(digest="08:00"), "digest must be a Digest"),
+        (lambda: Policy(throttle=(1, None)), "throttle must be a number and a length of time"),
+        (lambda: Digest(at="08:00", zone=None), "unknown time zone None"),
+        (lambda: Digest(at="08:00", days=5), "days must have the form"),
+        (lambda: Rule(margin=5), "margin must be a dict"),
     ],
 )
 def test_mistakes_are_named(make, message: str):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+@pytest.mark.parametrize("days", [None, "Mon"])
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "UTC"])
+@pytest.mark.parametrize("day", ["0001-01-01", "0001-01-05", "9999-12-24", "9999-12-31"])
+def test_a_digest_at_an_end_of_the_calendar(day: str, zone: str, days):
+    at = datetime.fromisoformat(f"{day}T12:30:00Z")
+    notifier = Notifier(Policy(digest=Digest(at="08:00", days=days, zone=zone)))
+    first = transition(0)._replace(at=at, since=at)
+    assert notifier.take([first, first._replace(key="b")]) == []
+    notifier = Notifier.restored(json.loads(json.dumps(notifier.saved())))
+    (digest,) = notifier.close()
+    assert [one.key for one in digest.transitions] == ["a", "b"]
+    assert digest.at >= at

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, datetime
 from typing import NamedTuple
 
 from rangecast.model.sets.members import Id
 from rangecast.track.delivery.notifications import Notification
 from rangecast.track.delivery.policies import Digest
-from rangecast.track.local_time import minutes_of, moment_at, weekdays_of, zone_of
+from rangecast.track.local_time import inner_moment, minutes_of, moment_at, weekdays_of, zone_of
 from rangecast.track.moments import micros_of, moment_of
 from rangecast.track.transitions import Transition
+
+_FIRST_DAY, _LAST_DAY = date.min.toordinal() + 2, date.max.toordinal() - 2
+"""Days on which every zone can show every time of day."""
+_BEGIN, _END = micros_of(datetime.min), micros_of(datetime.max.replace(microsecond=0))
 
 
 class ConsumerOwner(NamedTuple):
@@ -32,16 +36,21 @@ class Window:
 
 
 def window_around(at: int, digest: Digest) -> tuple[int, int]:
-    """Return the digest times around a moment: the last one at or before it, and the next one."""
+    """Return the digest times around a moment: the last one at or before it, and the next one.
+
+    If the calendar has none any more, it is the first or the last moment of the calendar.
+    """
     assert digest.at is not None
     minutes, days = minutes_of(digest.at), weekdays_of(digest.days)
     assert minutes is not None
     assert days is not None
     zone = zone_of(digest.zone)
-    today = moment_of(at).astimezone(zone).date()
-    near = (today + timedelta(days=step) for step in range(-8, 9))
+    today = inner_moment(at).astimezone(zone).date().toordinal()
+    first, last = max(today - 8, _FIRST_DAY), min(today + 8, _LAST_DAY)
+    near = map(date.fromordinal, range(first, last + 1))
     times = [micros_of(moment_at(day, minutes, zone)) for day in near if day.weekday() in days]
-    return max(time for time in times if time <= at), min(time for time in times if time > at)
+    start = max((time for time in times if time <= at), default=_BEGIN)
+    return start, min((time for time in times if time > at), default=_END)
 
 
 def digest_of(owner: Owner, window: Window) -> Notification:

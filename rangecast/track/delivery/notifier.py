@@ -29,7 +29,7 @@ from rangecast.track.delivery.digests import (
 from rangecast.track.delivery.notifications import Notification
 from rangecast.track.delivery.policies import Digest, Policy
 from rangecast.track.delivery.timer_queue import TimerQueue
-from rangecast.track.local_time import zone_of
+from rangecast.track.local_time import inner_moment, zone_of
 from rangecast.track.machine import FAR, NEVER
 from rangecast.track.moments import micros_of, moment_of
 from rangecast.track.transitions import Transition
@@ -354,7 +354,7 @@ class Notifier:
             window = Window(str(self._counts[owner]), 0, None)
         else:
             start, end = window_around(at, digest)
-            name = moment_of(end).astimezone(zone_of(digest.zone)).isoformat()
+            name = inner_moment(end).astimezone(zone_of(digest.zone)).isoformat()
             window = Window(name, start, end)
         self._add_window(owner, window)
         return window

@@ -78,7 +78,7 @@ class Policy:
                 number, period = self.throttle
             except (TypeError, ValueError):
                 number = 0
-            if type(number) is not int or number < 1:
+            if type(number) is not int or number < 1 or period is None:
                 raise UsageError(
                     f"throttle must be a number and a length of time, such as (3, '1 h')"
                     f"; given: {abbreviate(self.throttle)}"

@@ -59,8 +59,7 @@ def margin_of(space: Space, name: str, margin: Margin) -> float:
             except ShapeError:
                 pass
     elif isinstance(attribute, Number | Integer | Place):
-        is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
-        if is_number and 0 < margin <= MAX:
+        if isinstance(margin, int | float) and not isinstance(margin, bool) and 0 < margin <= MAX:
             return float(margin)
     else:
         raise UsageError(
