@@ -180,8 +180,8 @@ class Summary(SubscriptionSet):
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> RangeForwards:
         """Remove subscriptions one after the other; an id given twice counts once."""
-        ids = list(dict.fromkeys(self._members.listed(subscriptions)))
-        rows = [self._members.row(id_) for id_ in ids]
+        known = {self._members.row(id_): id_ for id_ in self._members.listed(subscriptions)}
+        rows, ids = [*known], [*known.values()]
         lost = self._edit(self._kept.sets(rows, self.cells, self.max_ranges_per_subscription), -1)
         self._members.release_many(ids)
         self._kept.free(rows)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast import Integer, Number, Space
+from rangecast import Integer, Number, Space, UnknownIdError
 from rangecast.merge import Cells, Ranges, Summary
 from rangecast.merge.levels.tree import FAN, HEIGHT, LEAVES, SIZE
+from rangecast.merge.papers.split import SplitSummary
 from rangecast.merge.ranges import (
     tree_of_ranges,
 )
@@ -198,3 +199,16 @@ def test_adversarial_sets(name):
         assert (table.may_match_many(points) >= matched(boxes, left, points)).all()
         again = Summary.of(boxes.take(left), space, cells=cells, max_ranges_per_subscription=16)
         assert pairs(again.ranges()) == pairs(table.ranges())
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("unknown", ["b", 5, None, ["a"], {}])
+def test_an_unknown_id_is_named_and_nothing_is_removed(is_split: bool, unknown):
+    space = Space([Number("value")])
+    table = SplitSummary(space, subsets=[["value"]]) if is_split else Summary(space)
+    table.subscribe("a", "value < 5")
+    with pytest.raises(UnknownIdError):
+        table.unsubscribe_many(["a", unknown])
+    assert list(table) == ["a"]
+    table.unsubscribe_many(["a", "a"])
+    assert len(table) == 0

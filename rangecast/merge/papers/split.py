@@ -107,7 +107,8 @@ class SplitSummary(SubscriptionSet):
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
         """Remove subscriptions; return their number. An id given twice counts once."""
-        ids = list(dict.fromkeys(self._members.listed(subscriptions)))
+        listed = self._members.listed(subscriptions)
+        ids = [*{id_: self._members.row(id_) for id_ in listed}]
         homes = self._members.release_many(ids)
         for home in dict.fromkeys(homes):
             own = [id_ for id_, where in zip(ids, homes, strict=True) if where == home]
