@@ -40,7 +40,7 @@ class Edits(NamedTuple):
 
 
 class News(NamedTuple):
-    """What there is to process of the edits since the last look."""
+    """Edits since the last look, to be processed."""
 
     view: View
     rebuilds: int

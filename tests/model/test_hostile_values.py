@@ -18,6 +18,7 @@ from rangecast import (
     Hierarchy,
     Integer,
     Number,
+    RejectedRowError,
     Space,
     String,
     Timestamp,
@@ -160,3 +161,11 @@ def test_a_column_whose_name_is_no_text_is_left_out() -> None:
     assert space.guesses["7"] == "left out, its name isn't a string"
     with pytest.raises(SpaceError, match=r"no column can be an attribute\n  7: left out, its name"):
         Space.infer(frame[[7]])
+
+
+def test_the_error_of_a_lone_surrogate_can_be_printed():
+    engine = Engine(Space([Number("price")]))
+    for row in ({"id": "\ud800", "price": 1}, {"id": "a", "price": "\ud800"}):
+        with pytest.raises(RejectedRowError) as raised:
+            engine.match_many([row])
+        assert r"given: \ud800" in str(raised.value).encode().decode()

@@ -100,10 +100,11 @@ def value_at(values: Values, index: int) -> Any:
 
 
 def text_at(values: Values, index: int) -> str:
-    """Return one value as text, for display."""
+    """Return one value as text, for display; lone surrogates, which can't be printed, escaped."""
     value = _shown_at(values, index)
     try:
-        return str(value)
+        text = str(value)
+        return text if text.isascii() else text.encode(errors="backslashreplace").decode()
     except Exception:  # its own methods may raise anything
         return abbreviate(value)
 
