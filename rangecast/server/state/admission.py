@@ -71,6 +71,8 @@ class Admission:
         self._subscriptions: dict[tuple[str, str, str], tuple[int, str] | None] = {}
         """Subscriptions of this group: the seq of the edit, and the consumer; `None`: removed."""
         self._consumers: dict[Name, str | None] = {}
+        self._ended: dict[Name, bool] = {}
+        """Consumers that this group deletes, even if it creates them again."""
         self._webhooks: dict[Name, bool] = {}
         self._spaces: dict[Name, Space] = {}
         self._tracks: dict[Name, dict[str, Any]] = {}
@@ -258,9 +260,9 @@ class Admission:
                 versions.append(None if put is None else put[0])
                 continue
             old = origin(key[2])
-            if old is not None and self._consumers:
+            if old is not None and self._ended:
                 owner = self._registry.owner(old)
-                if owner is not None and self._consumers.get((tenant, owner.name), "") is None:
+                if owner is not None and (tenant, owner.name) in self._ended:
                     old = None  # gone with its consumer, earlier in this group
             versions.append(None if old is None else old.born)
         return versions
@@ -296,6 +298,9 @@ class Admission:
                         "  hint: delete its consumers first",
                     )
             self._set(self._boards, key, None)
+            self._end_subscriptions(
+                [name for name in self._subscriptions if name[:2] == (edit.tenant, label)]
+            )
             return
         check_name("board", edit.name)
         before = self._registry.boards.get(key)
@@ -307,7 +312,8 @@ class Admission:
                 "  hint: delete it first, or choose another name",
             )
         check_board(edit)
-        self._set(self._boards, key, edit)
+        if old is None:  # otherwise its interests stay
+            self._set(self._boards, key, edit)
 
     def updates(
         self,
@@ -323,8 +329,9 @@ class Admission:
 
         only   `new` or `existing`: required of all objects
         """
-        self._need_board((entry.tenant, entry.name))
-        if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
+        board = entry.tenant, entry.name
+        self._need_board(board)
+        if board in self._boards or self._registry.boards.get(board) is not entry:
             raise RequestError(
                 404, f"the board {abbreviate(entry.name)} was deleted in the meantime"
             )
@@ -429,12 +436,14 @@ class Admission:
         key = edit.tenant, edit.name
         self._need_consumer(key)
         self._set(self._consumers, key, None)
-        mine = [
-            name
-            for name, put in self._subscriptions.items()
-            if put is not None and (name[0], put[1]) == key
-        ]
-        for name in mine:
+        self._set(self._ended, key, True)
+        subscriptions = self._subscriptions.items()
+        self._end_subscriptions(
+            [name for name, put in subscriptions if put is not None and (name[0], put[1]) == key]
+        )
+
+    def _end_subscriptions(self, names: Sequence[tuple[str, str, str]]) -> None:
+        for name in names:
             self._set(self._subscriptions, name, None)
 
 
