@@ -340,23 +340,32 @@ class Core:
     # ---- what callers want
 
     def edit(
-        self, *edits: AnyEdit, if_match: Conditions = None, outcome: Outcome | None = None
+        self,
+        *edits: AnyEdit,
+        if_match: Conditions = None,
+        outcome: Outcome | None = None,
+        board: BoardEntry | None = None,
     ) -> Future[int]:
         """Submit edits, all or none; the future resolves to the seq of the first.
 
         Long filters are parsed in another thread, so their syntax errors may also arrive through
-        the future. `outcome` is filled in by the time it resolves.
+        the future. `outcome` is filled in by the time it resolves. `board`: the one that interests
+        were checked with; another one of its name rejects them.
         """
         if edits:
             self.quotas.charge_edits(edits[0].tenant, edits)
         for edit in edits:
             if isinstance(edit, PutSubscription) and len(edit.filter) > INLINE_LENGTH:
                 self.quotas.check_length(edit.tenant, edit.filter)
-                return chained_future(self._reading, self._edit, edits, if_match, outcome)
-        return self._edit(edits, if_match, outcome)
+                return chained_future(self._reading, self._edit, edits, if_match, outcome, board)
+        return self._edit(edits, if_match, outcome, board)
 
     def _edit(
-        self, edits: Sequence[AnyEdit], if_match: Conditions, outcome: Outcome | None
+        self,
+        edits: Sequence[AnyEdit],
+        if_match: Conditions,
+        outcome: Outcome | None,
+        board: BoardEntry | None,
     ) -> Future[int]:
         read: Read = None
         for edit in edits:
@@ -366,7 +375,7 @@ class Core:
                     space = TentativeSpace(entry.space)
                     read = self.quotas.parsed(edit.tenant, edit.filter, space)
         read = read if len(edits) == 1 else None
-        return self._submit(Edits(as_run(edits), read, if_match, outcome))
+        return self._submit(Edits(as_run(edits), read, if_match, outcome, board))
 
     def _submit(self, asked: Edits) -> Future[int]:
         edits = () if isinstance(asked.edits, PutRun) else asked.edits

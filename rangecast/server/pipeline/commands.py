@@ -41,6 +41,8 @@ class Edits:
     """Their filters, if they are a run."""
     if_match: Conditions = None
     outcome: Outcome | None = None
+    board: BoardEntry | None = None
+    """The board that their interests were checked with."""
     answer: Future[int] = field(default_factory=Future)
     """The seq of the first edit, once they have taken effect."""
     size: int = field(init=False)

@@ -399,7 +399,7 @@ class CommitPipeline:
     ) -> Draft | ResolvedRequest:
         """Return the unit to write for a request."""
         if isinstance(request, Edits):
-            inserted = admission.check_all(request.edits, request.if_match)
+            inserted = admission.check_all(request.edits, request.if_match, request.board)
             if request.outcome is not None:
                 request.outcome.inserted = inserted
             return edits_draft(request.edits, now)

@@ -83,11 +83,18 @@ class Admission:
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._inserted = 0
 
-    def check_all(self, edits: Sequence[AnyEdit], if_match: Conditions = None) -> int:
+    def check_all(
+        self,
+        edits: Sequence[AnyEdit],
+        if_match: Conditions = None,
+        board: BoardEntry | None = None,
+    ) -> int:
         """Add edits to the group; if one can't be applied, reject all of them.
 
-        Return how many subscriptions and interests are new.
+        Return how many subscriptions and interests are new. `board`: that of interests.
         """
+        if board is not None:
+            self._need_same_board(board)
         self._journal.clear()
         self._inserted = 0
         before, counts = self.seq, dict(self._counts)
@@ -284,6 +291,15 @@ class Admission:
         elif self._boards[name] is None:
             raise RequestError(404, f"no board {abbreviate(name[1])}")
 
+    def _need_same_board(self, entry: BoardEntry) -> None:
+        """Reject a board that was deleted, even if there is another one of its name."""
+        key = entry.tenant, entry.name
+        self._need_board(key)
+        if key in self._boards or self._registry.boards.get(key) is not entry:
+            raise RequestError(
+                404, f"the board {abbreviate(entry.name)} was deleted in the meantime"
+            )
+
     def _check_board(self, edit: PutBoard | DeleteBoard) -> None:
         key = edit.tenant, edit.name
         if isinstance(edit, DeleteBoard):
@@ -298,9 +314,7 @@ class Admission:
                         "  hint: delete its consumers first",
                     )
             self._set(self._boards, key, None)
-            self._end_subscriptions(
-                [name for name in self._subscriptions if name[:2] == (edit.tenant, label)]
-            )
+            self._end_subscriptions(lambda name, _: name[:2] == (edit.tenant, label))
             return
         check_name("board", edit.name)
         before = self._registry.boards.get(key)
@@ -329,12 +343,7 @@ class Admission:
 
         only   `new` or `existing`: required of all objects
         """
-        board = entry.tenant, entry.name
-        self._need_board(board)
-        if board in self._boards or self._registry.boards.get(board) is not entry:
-            raise RequestError(
-                404, f"the board {abbreviate(entry.name)} was deleted in the meantime"
-            )
+        self._need_same_board(entry)
         self._journal.clear()
         object_changes: list[ObjectChange] = []
         rejected: list[tuple[int, RangecastError]] = []
@@ -437,14 +446,12 @@ class Admission:
         self._need_consumer(key)
         self._set(self._consumers, key, None)
         self._set(self._ended, key, True)
-        subscriptions = self._subscriptions.items()
-        self._end_subscriptions(
-            [name for name, put in subscriptions if put is not None and (name[0], put[1]) == key]
-        )
+        self._end_subscriptions(lambda name, consumer: (name[0], consumer) == key)
 
-    def _end_subscriptions(self, names: Sequence[tuple[str, str, str]]) -> None:
-        for name in names:
-            self._set(self._subscriptions, name, None)
+    def _end_subscriptions(self, is_gone: Callable[[tuple[str, str, str], str], bool]) -> None:
+        for name, put in [*self._subscriptions.items()]:
+            if put is not None and is_gone(name, put[1]):
+                self._set(self._subscriptions, name, None)
 
 
 def _in_words(label: str) -> str:

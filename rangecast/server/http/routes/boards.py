@@ -131,7 +131,7 @@ async def put_interest(
     caller, core, entry = _board(request, board, "subscribe")
     edit = _edit(caller, entry, name, interest.model_dump())
     await asyncio.to_thread(_check, core, entry, edit)
-    made = core.edit(edit, if_match=condition(request))
+    made = core.edit(edit, if_match=condition(request), board=entry)
     seq = await result_of(made)
     seen_at = position(core.epoch, seq)
     return JSONResponse({"id": edit.id, "position": seen_at}, headers={"ETag": f'"{seq}"'})
@@ -162,7 +162,7 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     taken = [] if strict and rejected else edits
     seq, outcome = 0, Outcome()
     if taken:
-        seq = await result_of(core.edit(*taken, if_match=wanted, outcome=outcome))
+        seq = await result_of(core.edit(*taken, if_match=wanted, outcome=outcome, board=entry))
     return bulk_answer(core, rejected, len(taken), seq, outcome)
 
 
