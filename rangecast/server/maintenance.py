@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
+from itertools import islice
 
 from rangecast.errors import SnapshotError
 from rangecast.server.core import Core
@@ -13,7 +14,7 @@ from rangecast.server.log.durability import INTERVAL, syncs_in_intervals
 from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.memory import release_memory
 from rangecast.server.pipeline.commands import Edits
-from rangecast.server.state.edits import AdvanceTracks, AnyEdit, DeleteSubscription
+from rangecast.server.state.edits import AdvanceTracks, DeleteSubscription
 from rangecast.server.state.tracks.options import clock_of
 
 logger = logging.getLogger("rangecast.server")
@@ -23,6 +24,8 @@ _PAUSE = 0.5
 _MUCH, _SOME, _IDLE = 2.0, 0.2, 0.05
 """Seconds of processor time: much and some work since memory was released, and that of a pause in
 which the server is idle."""
+_EXPIRED = 10_000
+"""Subscriptions of a space that are removed at a time, at most."""
 _AGAIN = 30.0
 """Seconds after which a snapshot that could not be written is tried again."""
 
@@ -90,13 +93,14 @@ class Maintenance:
             return  # the leader does; or later, when there is space to write it
         now = self._core.clock.now()
         for entry in list(self._core.registry.spaces.values()):
-            over: list[AnyEdit] = [
-                DeleteSubscription(entry.tenant, name, entry.name)
-                for name, expires in list(entry.expiring.items())
-                if expires <= now
-            ]
-            if over:
-                self._core.pipeline.submit(Edits(over))
+            times = list(entry.expiring.items())
+            over = (name for name, expires in times if expires <= now)
+            for name in islice(over, _EXPIRED):
+                version = entry.live.get(name)
+                if version is not None and 0 < version.expires <= now:
+                    # One by one, and this version alone: others may be renewed at this moment.
+                    edit = DeleteSubscription(entry.tenant, name, entry.name)
+                    self._core.pipeline.submit(Edits([edit], if_match=str(version.born)))
 
     def _pass_time(self) -> None:
         """Advance tracks that follow the server's clock, if anything is due."""

@@ -108,6 +108,44 @@ def test_subscriptions_and_tokens_expire(tmp_path: Path, clock: SetClock) -> Non
     run(work)
 
 
+def test_a_subscription_that_is_renewed_as_it_expires_stays(clock: SetClock) -> None:
+    async def work() -> None:
+        async with serving() as service:
+            core, entry = service.core, service.core.registry.space(T, "s")
+
+            async def put(name: str, seconds: float) -> None:
+                expires = core.clock.now() + int(seconds * 1e6) if seconds else 0
+                await result_of(
+                    core.edit(PutSubscription(T, name, "s", "price > 0", "", 0, {}, expires))
+                )
+
+            for name in ("renewed", "kept", "gone"):
+                await put(name, 60)
+            clock.pass_(61)
+            renewals: list[Any] = []
+
+            def renew() -> None:
+                """The registry still has the old times, as while these are written."""
+                later = core.clock.now() + 60_000_000
+                for name, expires in (("renewed", later), ("kept", 0)):
+                    edit = PutSubscription(T, name, "s", "price > 0", "", 0, {}, expires)
+                    renewals.append(core.edit(edit))
+                service.maintenance._expire()
+
+            core.pipeline.quiesced(renew)
+            for renewal in renewals:
+                await result_of(renewal)
+            await until(lambda: "gone" not in entry.live)
+            await put("after", 0)  # all that was submitted before is written
+            assert [*entry.live] == ["renewed", "kept", "after"]
+            clock.pass_(61)
+            service.maintenance._expire()
+            await until(lambda: "renewed" not in entry.live)
+            assert [*entry.live] == ["kept", "after"]
+
+    run(work)
+
+
 def test_retention_goes_by_the_time_of_the_log(tmp_path: Path, clock: SetClock) -> None:
     async def work() -> None:
         retention = Retention(seconds=600)
