@@ -44,6 +44,7 @@ from rangecast.server.service import Service
 from rangecast.server.shutdown import LAST, exit_after
 from rangecast.server.state.admission import check_name
 from rangecast.server.state.edits import DeleteConsumer, PutSpace
+from rangecast.server.state.entries import Consumer
 
 logger = logging.getLogger("rangecast.server")
 SHUTDOWN = 10.0
@@ -343,6 +344,7 @@ def serve(
     server = Server(config, service, settings)
 
     async def run() -> None:
+        sessions = _sessions_of(service.core)  # before the first connection
         running = asyncio.create_task(server.serve([listener]))
         while not server.started and not running.done():
             await asyncio.sleep(0.005)
@@ -350,7 +352,7 @@ def serve(
         if server.started and not server.should_exit:
             scheme = "http" if settings.certificate is None else "https"
             host, port = listener.getsockname()[:2]
-            preparing = asyncio.create_task(_prepare(service, settings))
+            preparing = asyncio.create_task(_prepare(service, settings, sessions))
             await asyncio.wait([preparing, running], return_when=asyncio.FIRST_COMPLETED)
             if preparing.done() and not server.should_exit:
                 preparing.result()
@@ -386,18 +388,19 @@ def freeze_garbage_collector() -> None:
     gc.enable()
 
 
-async def _prepare(service: Service, settings: Settings) -> None:
-    """Create the given spaces, and remove the subscriptions of closed connections."""
+async def _prepare(service: Service, settings: Settings, sessions: Sequence[Consumer]) -> None:
+    """Create the given spaces, and remove the consumers of connections that are closed."""
     if settings.follow is not None:
         return
     try:
         await _make_spaces(service.core, settings)
-        await _end_sessions(service.core)
+        await _end_sessions(service.core, sessions)
     except LogFullError as error:
         if any((DEFAULT, name) not in service.core.registry.spaces for name in settings.spaces):
             raise
         logger.warning("the server is starting and doesn't accept events yet: %s", error)
-        _later.add(task := asyncio.create_task(_prepare_later(service, settings)))
+        later = _prepare_later(service, settings, sessions)
+        _later.add(task := asyncio.create_task(later))
         task.add_done_callback(_later.discard)
     if service.links is not None:
         service.links.start()
@@ -407,13 +410,15 @@ _later: set[asyncio.Task[None]] = set()
 """Tasks that nothing else refers to."""
 
 
-async def _prepare_later(service: Service, settings: Settings) -> None:
+async def _prepare_later(
+    service: Service, settings: Settings, sessions: Sequence[Consumer]
+) -> None:
     """Finish the preparation that a full disk has postponed, once there is space again."""
     while True:
         await asyncio.sleep(_RETRY)
         with contextlib.suppress(LogFullError):
             await _make_spaces(service.core, settings)
-            await _end_sessions(service.core)
+            await _end_sessions(service.core, sessions)
             return
 
 
@@ -426,10 +431,15 @@ async def _make_spaces(core: Core, settings: Settings) -> None:
             await result_of(core.edit(PutSpace(DEFAULT, name, space.definition(), track)))
 
 
-async def _end_sessions(core: Core) -> None:
-    gone = [consumer for consumer in core.registry.consumers.values() if consumer.is_session]
-    for session in gone:
-        await result_of(core.edit(DeleteConsumer(session.tenant, session.name)))
+def _sessions_of(core: Core) -> list[Consumer]:
+    """Return the consumers that end with their connections."""
+    return [consumer for consumer in core.registry.consumers.values() if consumer.is_session]
+
+
+async def _end_sessions(core: Core, sessions: Sequence[Consumer]) -> None:
+    for session in sessions:
+        if core.registry.consumers.get((session.tenant, session.name)) is session:
+            await result_of(core.edit(DeleteConsumer(session.tenant, session.name)))
 
 
 def _listener(settings: Settings) -> socket.socket:

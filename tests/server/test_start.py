@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -13,11 +14,17 @@ from typing import Any
 import pytest
 
 from rangecast.errors import RangecastError
+from rangecast.server import process
+from rangecast.server.core import Core
 from rangecast.server.log.base import Draft
 from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.log_tools import checked
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
+from rangecast.server.state.edits import PutConsumer, PutSpace
+from tests.support.server.served import MADE, Served
 from tests.support.server.servers import ROOT
+from tests.support.server.serving import T
 
 _STRANGER = 65_534
 _EARLY = """
@@ -53,6 +60,34 @@ def test_a_signal_during_the_start_ends_it_cleanly(tmp_path: Path) -> None:
     assert done.stdout == "ended 1 []\n"  # it never said that it serves
     assert "Bad file descriptor" not in done.stderr
     assert "is intact" in checked(tmp_path / "data")
+
+
+def test_only_the_sessions_of_the_last_process_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that come back at once have new ones while the server still prepares itself."""
+    make_spaces = process._make_spaces
+
+    async def with_a_client(core: Core, settings: process.Settings) -> None:
+        await make_spaces(core, settings)
+        if (T, "new") not in core.registry.consumers:
+            await result_of(core.edit(PutConsumer(T, "new", "market", {"kind": "session"})))
+
+    async def first() -> None:
+        service = Service(tmp_path / "data")
+        service.start()
+        space = PutSpace(T, "market", MADE.space.definition())
+        session = PutConsumer(T, "old", "market", {"kind": "session"})
+        await result_of(service.core.edit(space, session, PutConsumer(T, "plain", "market")))
+        service.stop()
+
+    asyncio.run(first())
+    monkeypatch.setattr(process, "_make_spaces", with_a_client)
+    served = Served(data=tmp_path / "data")
+    assert served.server is not None
+    consumers = {name for _, name in served.server.service.core.registry.consumers}
+    served.stop()
+    assert consumers == {"plain", "new"}
 
 
 def as_stranger(work: Callable[[], Any]) -> str:
