@@ -466,10 +466,13 @@ class Core:
         self.pipeline.submit(updates)
         return updates.answer
 
-    def acknowledge(self, consumer: Consumer, seq: int) -> None:
-        """Record that a consumer has received everything up to a seq."""
+    def acknowledge(self, consumer: Consumer, seq: int, moved: int | None = None) -> None:
+        """Record that a consumer has received everything up to a seq.
+
+        `moved`: its `moved` when that was read; nothing is recorded once it has another one.
+        """
         self.pipeline.check_open()
-        self.pipeline.note_ack(consumer, seq)
+        self.pipeline.note_ack(consumer, seq, moved)
 
     def source(self, name: str) -> SourceState:
         """Return the state of a source."""

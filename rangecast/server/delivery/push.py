@@ -59,6 +59,8 @@ class PushDelivery:
         self.core = core
         self.settings = settings
         self.consumer = consumer
+        self.since, self.moved = consumer.since, consumer.moved
+        """Of the consumer that it goes by: after later edits it has no effect on it."""
         self.error = ""
         """Why the last attempt failed; empty once one succeeds."""
 
@@ -84,6 +86,7 @@ class PushDelivery:
     async def run(self) -> None:
         """Deliver until cancelled."""
         core, consumer = self.core, self.consumer
+        self.moved = moved = consumer.moved
         listener = core.hub.open(consumer, await self.begin())
         try:
             while not listener.is_closed:
@@ -99,9 +102,9 @@ class PushDelivery:
                     is_last = at + self.batch_size >= len(batch.messages)
                     upto = batch.upto if is_last else piece[-1].seq
                     await self.deliver(piece, upto)
-                    core.acknowledge(consumer, upto)
+                    core.acknowledge(consumer, upto, moved)
                 if batch.upto - consumer.cursor > FAR:
-                    core.acknowledge(consumer, batch.upto)
+                    core.acknowledge(consumer, batch.upto, moved)
         finally:
             core.hub.close(listener)
             await self.end()
@@ -125,7 +128,7 @@ class PushDelivery:
     async def stop(self, reason: str) -> None:
         """Stop delivering until the consumer is put again; never returns."""
         logger.warning("stopped: %s", reason, extra=about(self.consumer))
-        edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
+        edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason, self.since)
         await result_of(self.core.edit(edit))
         await asyncio.Event().wait()  # this task is cancelled, now that the edit is made
 
@@ -181,7 +184,7 @@ class Deliveries:
         if consumer is not None:
             delivery = self._kinds[consumer.delivery["kind"]](self._core, consumer, self.settings)
             task = self._loop.create_task(_run_with_restarts(delivery, before))
-            self._running[name] = consumer.since, delivery, task
+            self._running[name] = delivery.since, delivery, task
 
     async def stop(self) -> None:
         """Stop all deliveries within `ENDING` seconds."""

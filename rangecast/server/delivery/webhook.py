@@ -235,7 +235,7 @@ class Webhook(PushDelivery):
         consumer = self.consumer
         seqs = [message.seq for message in messages]
         edit = AddDeadLetters(
-            consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6)
+            consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6), self.moved
         )
         await result_of(self.core.edit(edit))
         if self.options.on_dead == "stop":

@@ -203,11 +203,11 @@ class CommitPipeline:
             self._is_wakeup_due = False
             self._to_commit.notify()
 
-    def note_ack(self, consumer: Consumer, seq: int) -> None:
+    def note_ack(self, consumer: Consumer, seq: int, moved: int | None = None) -> None:
         """Record the position of a consumer, to be written with the next group or `flush_acks`."""
         with self._change:
             is_there = self.registry.consumers.get((consumer.tenant, consumer.name)) is consumer
-            if is_there and seq > consumer.cursor:
+            if is_there and moved in (None, consumer.moved) and seq > consumer.cursor:
                 consumer.cursor = self._acks[consumer.key] = seq
 
     def flush_acks(self) -> None:

@@ -145,6 +145,8 @@ class StopConsumer(Edit, tag="stop-consumer", frozen=True):
     """Stop the push delivery of a consumer until the consumer is put again."""
 
     reason: str
+    since: int = 0
+    """`Consumer.since` of that delivery: one that was put again goes on. 0: not known."""
 
 
 class AddDeadLetters(Edit, tag="add-dead-letters", frozen=True):
@@ -153,6 +155,8 @@ class AddDeadLetters(Edit, tag="add-dead-letters", frozen=True):
     seqs: list[int]
     reason: str
     at: int
+    moved: int = 0
+    """`Consumer.moved` when they were read: one that was moved reads them again. 0: not known."""
 
 
 class DropDeadLetters(Edit, tag="drop-dead-letters", frozen=True):

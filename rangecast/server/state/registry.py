@@ -163,13 +163,16 @@ class Registry:
             case DeleteConsumer():
                 yield from self._delete_consumer(edit, seq)
             case StopConsumer():
-                self.consumers[edit.tenant, edit.name].stopped = edit.reason
+                owner = self.consumers[edit.tenant, edit.name]
+                if edit.since in (0, owner.since):
+                    owner.stopped = edit.reason
             case AddDeadLetters():
                 owner = self.consumers[edit.tenant, edit.name]
-                owner.dead_letters |= {
-                    number: DeadLetter(number, edit.reason, edit.at) for number in edit.seqs
-                }
-                owner.cursor = max(owner.cursor, *edit.seqs)
+                if edit.moved in (0, owner.moved):
+                    owner.dead_letters |= {
+                        number: DeadLetter(number, edit.reason, edit.at) for number in edit.seqs
+                    }
+                    owner.cursor = max(owner.cursor, *edit.seqs)
             case DropDeadLetters():
                 for number in edit.seqs:
                     self.consumers[edit.tenant, edit.name].dead_letters.pop(number, None)
