@@ -156,8 +156,9 @@ class Core:
         is_whole = not self.pipeline.has_failed
         if self.folder is not None and is_whole and self.log.last > self.snapshot_seq:
             try:
+                self._sync_log()
                 self._snapshot_state().write(self.folder)
-            except (OSError, SnapshotError) as error:
+            except (OSError, LogError, SnapshotError) as error:
                 logger.warning(
                     "no snapshot was written: %s; the next start reads the log instead", error
                 )
@@ -315,11 +316,15 @@ class Core:
                 state: SnapshotState = self.pipeline.quiesced(self._snapshot_state)
             if state.seq == self.snapshot_seq:
                 return state.seq
-            if isinstance(self.log, SqliteLog) and not syncs_each_write(self.durability):
-                self.log.sync()
+            self._sync_log()
             state.write(self.folder)
             self.snapshot_seq = state.seq
             return state.seq
+
+    def _sync_log(self) -> None:
+        """Sync the log before a snapshot is written, which must not be ahead of it."""
+        if isinstance(self.log, SqliteLog) and not syncs_each_write(self.durability):
+            self.log.sync()
 
     def drop(self, upto: int) -> None:
         """Drop the log up to a seq, and the state that only that part needs."""

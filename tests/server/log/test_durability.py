@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from rangecast.cli.commands.server.serve import Durability
 from rangecast.server.log import durability as policy
 from rangecast.server.log.acknowledged import marked_end
-from rangecast.server.log.base import Draft
+from rangecast.server.log.base import Draft, LogError
 from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.pipeline.futures import result_of
+from rangecast.server.service import Service
+from rangecast.server.state.edits import PutSpace
+from rangecast.server.state.snapshots import SnapshotState, snapshots
+from tests.support.server.serving import SPACE, T
 
 SETTINGS = {"fsync": 2, "interval": 1, "none": 0}
 """SQLite's number for `synchronous`, by policy: FULL, NORMAL, OFF."""
@@ -81,3 +87,51 @@ def test_a_start_syncs_what_a_killed_process_left(tmp_path: Path, synced: list[s
     assert synced == [segment, f"{segment}-wal"]
     again.close()
     log.close()
+
+
+@pytest.mark.parametrize("durability", ["interval", "none"])
+def test_a_stop_syncs_the_log_before_it_writes_a_snapshot(
+    tmp_path: Path, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the snapshot may have what the log has not, and no start accepts that."""
+    marked: list[int] = []
+    write = SnapshotState.write
+
+    def noted(state: SnapshotState, *arguments: Any) -> None:
+        mark = marked_end(tmp_path)
+        marked.append(0 if mark is None else mark.last)
+        write(state, *arguments)
+
+    async def work() -> None:
+        monkeypatch.setattr(SnapshotState, "write", noted)
+        service = Service(tmp_path, durability=durability)
+        service.core.start()  # without maintenance, which syncs as well
+        await result_of(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+        service.core.stop()
+        assert marked == [1]
+
+    asyncio.run(work())
+
+
+def test_after_a_failed_sync_a_stop_writes_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log has isn't known: a snapshot could be of another history."""
+
+    def fails(_path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def work() -> None:
+        service = Service(tmp_path, durability="interval")
+        service.core.start()
+        await result_of(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+        with monkeypatch.context() as patched:
+            patched.setattr(policy, "sync_file", fails)
+            assert isinstance(service.core.log, SqliteLog)
+            with pytest.raises(LogError, match="writing failed"):
+                service.core.log.sync()
+        service.core.stop()
+        assert snapshots(tmp_path) == []
+        Service(tmp_path).close()  # the folder is released
+
+    asyncio.run(work())
