@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ from rangecast.model.space import Space
 from rangecast.server.json_text import DepthError, decoder_for, shallow
 
 CLOUDEVENTS = "cloudevents"
+_MAX_FLOAT = sys.float_info.max
+"""An integer may be greater: it has no float."""
 _ONE_BY_ONE = 6
 """Events below this many are faster one by one than column by column."""
 _FEW = 48
@@ -157,7 +160,7 @@ def accuracy_of(value: object) -> float | None:
     """Return an accuracy if it is valid, else `None`."""
     if type(value) not in (int, float):
         return None
-    return float(value) if 0 <= value < np.inf else None  # type: ignore[arg-type, operator]
+    return float(value) if 0 <= value <= _MAX_FLOAT else None  # type: ignore[arg-type, operator]
 
 
 def encoded(

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from rangecast import Number, Space, Timestamp
+from rangecast import Number, Point, Space, Timestamp
 from rangecast.server.delivery import push
+from rangecast.server.encoding import encoded
 from rangecast.server.maintenance import Retention
+from rangecast.server.pipeline.commands import Events
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
-from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.state.edits import EventsHead, PutConsumer, PutSpace, PutSubscription
 from tests.support.server.connectors import committed
 from tests.support.server.servers import nats_server
 from tests.support.server.service import all_of
@@ -99,6 +101,34 @@ def test_a_clock_that_jumps_ends_a_stay_once(tmp_path: Path, clock: SetClock) ->
             clock.pass_(90_000)  # the clock has caught up
             await drive(service, clock.seconds, 90)
             assert await told(service) == [*expected, ("t1", "enter", "event")]
+
+    run(work)
+
+
+def test_events_of_other_servers_have_no_accuracy_if_theirs_is_none(tmp_path: Path) -> None:
+    """They aren't checked before: neither the matcher nor a start may fail at them."""
+    values = [10**400, -(10**400), 10**308, -1, "1", None, True, [1]]
+
+    async def work() -> None:
+        async with serving(tmp_path) as service:
+            space = Space([Timestamp("at"), Point("spot")])
+            track = TRACK | {"accuracy": {"spot": "radius"}}
+            await result_of(service.core.edit(PutSpace(T, NAME, space.definition(), track)))
+            entry = service.core.registry.space(T, NAME)
+            rows = [
+                {"truck": "t", "at": f"2026-01-01T00:00:0{at}Z", "x": 1, "y": 1, "radius": value}
+                for at, value in enumerate(values)
+            ]
+            lines = [json.dumps(row).encode() for row in rows]
+            answer = service.core.publish(entry, lines, ignore_unknown=True)
+            rejected = [row for row, _ in (await result_of(answer)).rejected]
+            assert rejected == [0, 1, 3, 4, 6, 7]
+            events, _ = encoded(lines, space, ignore_unknown=True)  # as a link does
+            request = Events(entry, events, EventsHead(T, NAME), wants_matches=True)
+            service.core.pipeline.submit(request)
+            assert (await result_of(request.answer)).count == len(values)
+        async with serving(tmp_path) as service:
+            assert service.core.log.last == 2 + 2 + len(values)
 
     run(work)
 
