@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rangecast.errors import InvalidValueError, UsageError, abbreviate, did_you_mean
@@ -15,6 +15,8 @@ _UNITS = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d
 _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
 _MAX_LENGTH = 100 * 366 * _UNITS["d"]
 _MOMENT = Timestamp("time")
+_FIRST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 Length = str | timedelta
 """Duration, as text ("30 s", "10 min", "1.5 h", "2 d") or a timedelta."""
@@ -51,6 +53,8 @@ def text_of_length(micros: int | None) -> str | None:
 
 def micros_of(moment: Any) -> int:
     """Return a moment, given as a datetime or an ISO 8601 text, in microseconds since 1970."""
+    if type(moment) is datetime and moment.tzinfo is UTC:
+        return (moment - EPOCH) // MICROSECOND  # also if no double is exactly that
     if plain(moment) is None:
         given = abbreviate(moment)
         raise InvalidValueError(f"a time must be a datetime or an ISO 8601 string; given: {given}")
@@ -58,8 +62,8 @@ def micros_of(moment: Any) -> int:
 
 
 def moment_of(micros: int) -> datetime:
-    """Return microseconds since 1970 as a moment in UTC."""
-    return EPOCH + timedelta(microseconds=micros)
+    """Return microseconds since 1970 as a moment in UTC: the first or last one if it is beyond."""
+    return EPOCH + timedelta(microseconds=min(max(micros, _FIRST), _LAST))
 
 
 def time_axis(space: Space, name: str) -> int:

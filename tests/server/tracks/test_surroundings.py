@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,47 @@ def test_events_of_other_servers_have_no_accuracy_if_theirs_is_none(tmp_path: Pa
             assert (await result_of(request.answer)).count == len(values)
         async with serving(tmp_path) as service:
             assert service.core.log.last == 2 + 2 + len(values)
+
+    run(work)
+
+
+@pytest.mark.parametrize("lateness", [None, "1 ms", "36500 d"])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_times_at_the_ends_of_the_calendar_stop_no_server(
+    tmp_path: Path, lateness: str | None, zone: str
+) -> None:
+    """One event may have any time that there is: neither the matcher nor a start may fail."""
+    first, last = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)
+    starts = [first, first + timedelta(hours=1), first + timedelta(days=9)]
+    ends = [last - timedelta(days=9), last - timedelta(hours=1), last]
+
+    async def work() -> None:
+        async with serving(tmp_path) as service:
+            track = TRACK | ({} if lateness is None else {"lateness": lateness})
+            policy = {"digest": {"at": "23:30", "zone": zone, "days": "Mon"}}
+            hours = {"schedule": f"Mon-Fri 22:00-06:00 {zone}"}
+            await result_of(
+                service.core.edit(
+                    PutSpace(T, NAME, SPACE.definition(), track),
+                    PutConsumer(T, "out", NAME, start=0),
+                    PutConsumer(T, "digests", NAME, start=0, policy=policy),
+                    PutSubscription(T, "fast", NAME, "speed > 80", "out", track={}),
+                    PutSubscription(T, "often", NAME, "speed > 80", "digests", track={}),
+                    PutSubscription(T, "night", NAME, "speed > 80", "out", track=hours),
+                )
+            )
+            entry = service.core.registry.space(T, NAME)
+            for at in [*starts, *ends]:
+                for truck, speed in (("a", 90), ("b", 90), ("a", 10)):
+                    row = {"truck": truck, "at": f"{at.isoformat()}Z", "speed": speed}
+                    line = json.dumps(row).encode()
+                    answer = service.core.publish(entry, [line], wants_matches=True)
+                    assert (await result_of(answer)).count == 1
+            await settled(service)
+            found = len(await all_of(service, "out", 0))
+            assert found
+        async with serving(tmp_path) as service:
+            assert len(await all_of(service, "out", 0)) == found
 
     run(work)
 
