@@ -229,6 +229,43 @@ def test_tokens_and_tenants(tmp_path: Path) -> None:
         served.stop()
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_socket_follows_its_consumer_to_where_it_is_moved(
+    server: str, market: Client, batch: bool
+) -> None:
+    name = f"moved-{batch}"
+    market.put_consumer(name)
+    market.subscribe(name, f"symbol = '{name}'", consumer=name)
+    heard: list[dict[str, Any]] = []
+    with connect(server.replace("http", "ws") + "/v1/stream", proxy=None) as socket:
+
+        def attach() -> None:
+            socket.send(json.dumps({"type": "attach", "consumer": name, "batch": batch}))
+
+        def hear() -> dict[str, Any]:
+            while not heard:
+                frame = json.loads(socket.recv(timeout=90))
+                if frame["type"] != "heartbeat":
+                    heard.extend(frame.get("messages", [frame]))
+            return heard.pop(0)
+
+        attach()
+        begun = hear()
+        assert begun["type"] == "attached"
+        market.publish([{"symbol": name, "price": 1}, {"symbol": name, "price": 2}])
+        assert [hear()["event"]["price"] for _ in range(2)] == [1, 2]
+        market.seek(name, begun["position"])
+        again = hear()
+        assert (again["type"], again["position"]) == ("attached", begun["position"])
+        assert [hear()["event"]["price"] for _ in range(2)] == [1, 2]
+        market.delete_consumer(name)
+        gone = hear()
+        assert (gone["type"], gone["status"]) == ("error", 404)
+        market.put_consumer(name)
+        attach()
+        assert hear()["type"] == "attached"
+
+
 def test_odd_requests_get_clear_rejections(server: str) -> None:
     fuzz = Fuzz(server, seed=3)
     fuzz.run(400)

@@ -130,9 +130,11 @@ async def put_consumer(request: Request, name: str, definition: ConsumerRequest)
 async def delete_consumer(request: Request, name: str) -> Any:
     """Delete a consumer, with its subscriptions."""
     caller, core = allowed(request, "subscribe"), core_of(request)
-    if core.registry.consumer(caller.tenant, name).delivery.get("kind") == KIND:
+    consumer = core.registry.consumer(caller.tenant, name)
+    if consumer.delivery.get("kind") == KIND:
         caller.require_scope("admin")  # what waits for that server is given up
     seq = await result_of(core.edit(DeleteConsumer(caller.tenant, name)))
+    core.hub.move(consumer)  # those who listen are told
     return {"name": name, "position": position(core.epoch, seq)}
 
 

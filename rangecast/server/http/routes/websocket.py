@@ -12,11 +12,11 @@ Frames are JSON objects with a `type`. From a client:
     credit       messages                         flow control: send at most this many more
     heartbeat
 
-To a client: `attached`, `match`, `lists` (of a board), `batch` (several of these, if the client
-asked for batches), `gap`, `heartbeat` (the position up to which there are no more messages), `ok`
-(the answer to the frame with this `ref`), `error`. Requests of one connection are handled one after
-another, in order. When its token ends, the connection does too: after an `error` it is closed with
-the code 4401.
+To a client: `attached` (again after a seek of the consumer), `match`, `lists` (of a board), `batch`
+(several of these, if the client asked for batches), `gap`, `heartbeat` (the position up to which
+there are no more messages), `ok` (the answer to the frame with this `ref`), `error`. Requests of
+one connection are handled one after another, in order. When its token ends, the connection does
+too: after an `error` it is closed with the code 4401.
 """
 
 from __future__ import annotations
@@ -275,7 +275,8 @@ class Session:
         kind = b"lists" if isinstance(listener.consumer.source, BoardEntry) else b"match"
         mine = b'"consumer":%s,' % _encode(name)
         async with self._report_read_error():
-            while not listener.is_closed:
+            while not listener.is_closed or await self._reattached(name, listener):
+                listener = self._sending[name][0]
                 await self._has_credit.wait()
                 limit = TAKEN if self._credit is None else min(TAKEN, self._credit)
                 batch = await listener.next_batch(max(1, limit), wait=HEARTBEAT)
@@ -302,11 +303,29 @@ class Session:
                         self._credit -= len(piece)
                         if self._credit <= 0:
                             self._has_credit.clear()
-                if not batch.messages and batch.gap is None:
+                if not batch.messages and batch.gap is None and not listener.is_closed:
                     place_said = position(lineage.epoch, batch.upto)
                     await self._send(
                         {"type": "heartbeat", "consumer": name, "position": place_said}
                     )
+
+    async def _reattached(self, name: str, before: Listener) -> bool:
+        """Attach a consumer where it is now, after a seek; return False if it has ended."""
+        hub, consumer = self._core.hub, before.consumer
+        if hub.is_ended:
+            return False
+        if self._core.registry.consumers.get((consumer.tenant, consumer.name)) is not consumer:
+            del self._sending[name]
+            detail = f"the consumer {name!r} was deleted"
+            await self._send(
+                {"type": "error", "status": 404, "code": "not_found", "detail": detail}
+            )
+            return False
+        listener = hub.open(consumer)
+        self._sending[name] = listener, self._sending[name][1]
+        seen_at = position(self._core.epoch, listener.sent)
+        await self._send({"type": "attached", "consumer": name, "position": seen_at})
+        return True
 
     @contextlib.asynccontextmanager
     async def _report_read_error(self) -> AsyncIterator[None]:
