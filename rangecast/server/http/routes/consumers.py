@@ -134,7 +134,7 @@ async def delete_consumer(request: Request, name: str) -> Any:
     if consumer.delivery.get("kind") == KIND:
         caller.require_scope("admin")  # what waits for that server is given up
     seq = await result_of(core.edit(DeleteConsumer(caller.tenant, name)))
-    core.hub.move(consumer)  # those who listen are told
+    core.hub.move(consumer)  # its listeners end
     return {"name": name, "position": position(core.epoch, seq)}
 
 
