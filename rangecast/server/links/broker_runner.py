@@ -100,7 +100,7 @@ class BrokerRunner:
         self.journal = ServerJournal(log, lineage, entry, name)
         links = {
             consumer.delivery["broker"]: consumer
-            for consumer in core.registry.consumers.values()
+            for consumer in list(core.registry.consumers.values())
             if consumer.delivery.get("kind") == KIND
         }
         self.broker = Broker(

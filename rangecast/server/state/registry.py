@@ -99,7 +99,7 @@ class Registry:
         """Return a space; reject an unknown name."""
         entry = self.spaces.get((tenant, name))
         if entry is None:
-            mine = [known for owner, known in self.spaces if owner == tenant]
+            mine = [known for owner, known in list(self.spaces) if owner == tenant]
             raise RequestError(404, f"no space {abbreviate(name)}: {did_you_mean(name, mine)}")
         return entry
 
@@ -115,7 +115,7 @@ class Registry:
     def board(self, tenant: str, name: str) -> BoardEntry:
         """Return a board; reject an unknown name."""
         if (entry := self.boards.get((tenant, name))) is None:
-            mine = [known for owner, known in self.boards if owner == tenant]
+            mine = [known for owner, known in list(self.boards) if owner == tenant]
             raise RequestError(404, f"no board {abbreviate(name)}: {did_you_mean(name, mine)}")
         return entry
 
@@ -128,7 +128,7 @@ class Registry:
     def consumer(self, tenant: str, name: str) -> Consumer:
         """Return a consumer."""
         if (consumer := self.consumers.get((tenant, name))) is None:
-            mine = [known for owner, known in self.consumers if owner == tenant]
+            mine = [known for owner, known in list(self.consumers) if owner == tenant]
             raise RequestError(404, f"no consumer {abbreviate(name)}: {did_you_mean(name, mine)}")
         return consumer
 

@@ -90,7 +90,7 @@ async def list_tokens(request: Request) -> Any:
                 "scopes": token.scopes,
                 "expires": token.expires / 1e6 if token.expires else None,
             }
-            for token in core.registry.tokens.values()
+            for token in list(core.registry.tokens.values())
         ]
     }
 
@@ -121,7 +121,7 @@ async def delete_token(request: Request, token: str) -> Any:
     """Delete a token, by its id."""
     allowed(request, "admin")
     core = core_of(request)
-    tokens = [known for known in core.registry.tokens if known[:16] == token]
+    tokens = [known for known in list(core.registry.tokens) if known[:16] == token]
     if not tokens:
         raise RequestError(404, "no such token")
     await result_of(core.edit(DeleteToken("", tokens[0])))
@@ -133,7 +133,7 @@ async def list_tenants(request: Request) -> Any:
     """List the tenants, with their usage and limits."""
     allowed(request, "admin")
     registry = core_of(request).registry
-    names = {token.tenant for token in registry.tokens.values()} | set(registry.tenants)
+    names = {token.tenant for token in list(registry.tokens.values())} | {*registry.tenants}
     names |= {tenant for tenant, _ in list(registry.spaces)}
     return {
         "items": [

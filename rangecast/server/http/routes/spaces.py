@@ -67,7 +67,8 @@ class SubscriptionRequest(BaseModel):
 async def list_spaces(request: Request) -> Any:
     """List the spaces."""
     caller = allowed(request, "read")
-    mine = [space for space in _registry(request).spaces.values() if space.tenant == caller.tenant]
+    spaces = list(_registry(request).spaces.values())
+    mine = [space for space in spaces if space.tenant == caller.tenant]
     return {"items": [_shown_space(entry) for entry in mine]}
 
 
